@@ -1,0 +1,45 @@
+"""The errors a user can meet, each naming what was wrong, where, and what was expected.
+
+Everything the package raises on purpose descends from :class:`ErisError`, so that a caller can
+catch the package's own refusals apart from programming mistakes.
+"""
+
+from __future__ import annotations
+
+
+class ErisError(Exception):
+    """Base of every refusal the package raises on purpose."""
+
+
+class InvalidSetting(ErisError, ValueError):
+    """A setting is outside its allowed range.
+
+    >>> raise InvalidSetting("kept_fraction", 1.5, "a number in (0, 1]")
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: kept_fraction is 1.5; expected a number in (0, 1]
+    """
+
+    def __init__(self, name: str, value: object, expected: str) -> None:
+        self.name, self.value, self.expected = name, value, expected
+        super().__init__(f"{name} is {value!r}; expected {expected}")
+
+
+class RefusedContribution(ErisError):
+    """A client's contribution cannot be combined; it is left out and its sender is named."""
+
+    def __init__(self, client: object, reason: str) -> None:
+        self.client, self.reason = client, reason
+        super().__init__(f"contribution of client {client}: {reason}")
+
+
+class MalformedMessage(ErisError, ValueError):
+    """Bytes from a peer do not form a message; names the field that is wrong."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        self.field, self.reason = field, reason
+        super().__init__(f"{field}: {reason}")
+
+
+class DataUnavailable(ErisError):
+    """A data set is neither in the cache nor at a given path; says which command fetches it."""

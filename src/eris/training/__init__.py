@@ -1,0 +1,1 @@
+"""From data to update: what a client does between receiving a model and sending its update."""
