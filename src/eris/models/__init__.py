@@ -1,0 +1,1 @@
+"""The models of the papers' experiments (these need the ``torch`` extra)."""

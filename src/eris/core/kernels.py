@@ -1,0 +1,321 @@
+"""Compiled loops over coordinates, where NumPy would need several passes over memory for one.
+
+Nothing here allocates more than a few kilobytes or knows about messages. Floating-point work uses
+plain + − × ÷ only and no fast-math, so that LLVM may not fuse or reorder it: a coordinate rounds
+alike wherever a piece begins and on every platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def compiled(function: Function) -> Function:
+    """Compile ``function`` on first call; keep the machine code between processes."""
+    result: Function = numba.njit(cache=True, nogil=True)(function)
+    return result
+
+
+LANES = 64
+"""Philox counters computed side by side; one tile of 4 × 64 words serves 256 coordinates."""
+TILE = 4 * LANES
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+
+
+@compiled
+def philox_tile(words: NDArray[np.uint32], tile: np.uint64, name: NDArray[np.uint32]) -> None:
+    """Philox4x32-10 (Salmon et al., SC'11) on counters 64·tile … 64·tile + 63.
+
+    ``name`` holds (key₀, key₁, counter₂, counter₃); word w of counter 64·tile + l is written to
+    ``words[64·w + l]``. The loop over lanes is innermost so that it becomes vector code.
+    """
+    for lane in range(LANES):
+        counter = np.uint64(LANES) * tile + np.uint64(lane)
+        words[lane] = np.uint32(counter)
+        words[LANES + lane] = np.uint32(counter >> np.uint64(32))
+        words[2 * LANES + lane] = name[2]
+        words[3 * LANES + lane] = name[3]
+    key_0, key_1 = name[0], name[1]
+    for _ in range(10):
+        for lane in range(LANES):
+            product_0 = _MULTIPLIER_0 * np.uint64(words[lane])
+            product_1 = _MULTIPLIER_1 * np.uint64(words[2 * LANES + lane])
+            second, fourth = words[LANES + lane], words[3 * LANES + lane]
+            words[lane] = np.uint32(product_1 >> np.uint64(32)) ^ second ^ key_0
+            words[LANES + lane] = np.uint32(product_1)
+            words[2 * LANES + lane] = np.uint32(product_0 >> np.uint64(32)) ^ fourth ^ key_1
+            words[3 * LANES + lane] = np.uint32(product_0)
+        key_0 = np.uint32(key_0 + _WEYL_0)
+        key_1 = np.uint32(key_1 + _WEYL_1)
+
+
+@compiled
+def stream_words(out: NDArray[np.uint32], start: int, name: NDArray[np.uint32]) -> None:
+    """Write words ``start`` … of a stream to ``out``."""
+    tile_words = np.empty(TILE, np.uint32)
+    done = 0
+    while done < out.shape[0]:
+        at = start + done
+        philox_tile(tile_words, np.uint64(at // TILE), name)
+        skip = at % TILE
+        take = min(TILE - skip, out.shape[0] - done)
+        out[done : done + take] = tile_words[skip : skip + take]
+        done += take
+
+
+@compiled
+def bits_at_most(bits: NDArray[np.uint64], limit: np.uint32, name: NDArray[np.uint32]) -> None:
+    """Set bit i where word i of the stream is at most ``limit`` (bit i is bit i mod 64 of word
+    i div 64 of ``bits``, whose length is a multiple of 4)."""
+    words = np.empty(TILE, np.uint32)
+    for tile in range(bits.shape[0] // 4):
+        philox_tile(words, np.uint64(tile), name)
+        for quarter in range(4):
+            packed = np.uint64(0)
+            for lane in range(LANES):
+                packed |= np.uint64(words[quarter * LANES + lane] <= limit) << np.uint64(lane)
+            bits[4 * tile + quarter] = packed
+
+
+@compiled
+def count_high(counts: NDArray[np.int64], size: int, name: NDArray[np.uint32]) -> None:
+    """Histogram of the upper 16 bits of the first ``size`` words of a stream."""
+    words = np.empty(TILE, np.uint32)
+    for tile in range((size + TILE - 1) // TILE):
+        philox_tile(words, np.uint64(tile), name)
+        for i in range(min(TILE, size - tile * TILE)):
+            counts[words[i] >> np.uint32(16)] += 1
+
+
+@compiled
+def count_low(counts: NDArray[np.int64], size: int, high: int, name: NDArray[np.uint32]) -> None:
+    """Histogram of the lower 16 bits of those of the first ``size`` words whose upper are ``high``."""
+    words = np.empty(TILE, np.uint32)
+    for tile in range((size + TILE - 1) // TILE):
+        philox_tile(words, np.uint64(tile), name)
+        for i in range(min(TILE, size - tile * TILE)):
+            if words[i] >> np.uint32(16) == high:
+                counts[words[i] & np.uint32(0xFFFF)] += 1
+
+
+@compiled
+def find_word(out: NDArray[np.int64], size: int, word: np.uint32, name: NDArray[np.uint32]) -> int:
+    """Positions among the first ``size`` words equal to ``word``, in order; returns how many."""
+    words = np.empty(TILE, np.uint32)
+    found = 0
+    for tile in range((size + TILE - 1) // TILE):
+        philox_tile(words, np.uint64(tile), name)
+        for i in range(min(TILE, size - tile * TILE)):
+            if words[i] == word and found < out.shape[0]:
+                out[found] = tile * TILE + i
+                found += 1
+    return found
+
+
+@compiled
+def boundary(quotient: int, remainder: int, block: int, blocks: int) -> int:
+    """⌊c·block/blocks⌋ for c = quotient·blocks + remainder, without overflow or a needless division."""
+    if remainder == 0:
+        return quotient * block
+    return quotient * block + remainder * block // blocks
+
+
+@compiled
+def run_in_block(
+    quotients: NDArray[np.int64],
+    remainders: NDArray[np.int64],
+    blocks: int,
+    block: int,
+    shard: int,
+    low: int,
+    high: int,
+) -> tuple[int, int, int, int, int]:
+    """Where one block holds shard-local coordinates low … high of a shard.
+
+    Returns (first and last coordinate of the block, first table slot, position relative to
+    ``low``, number of coordinates).
+    """
+    last = quotients.shape[0] - 1
+    first = boundary(quotients[last], remainders[last], block, blocks)
+    end = boundary(quotients[last], remainders[last], block + 1, blocks)
+    left = boundary(quotients[shard], remainders[shard], block, blocks)
+    right = boundary(quotients[shard + 1], remainders[shard + 1], block, blocks)
+    slot = boundary(quotients[shard], remainders[shard], block + 1, blocks) - left
+    stop = boundary(quotients[shard + 1], remainders[shard + 1], block + 1, blocks) - right
+    local = right - left
+    skip = max(0, low - local)
+    take = min(stop - slot, high - local) - skip
+    return first, end, slot + skip, local + skip - low, take
+
+
+@compiled
+def move_whole_blocks(
+    vector: Vector,
+    pieces: Vector,
+    outward: bool,
+    quotas: NDArray[np.int64],
+    tables: NDArray[np.unsignedinteger],
+    rows: NDArray[np.uint8],
+    first_block: int,
+    shards: NDArray[np.int64],
+    low: NDArray[np.int64],
+    at: NDArray[np.int64],
+    tile: int,
+) -> None:
+    """:func:`move_blocks` where every block has the same quotas and lies inside every range.
+
+    This is the path of nearly all coordinates of a balanced plan; what it leaves out per run is
+    what makes it twice as fast. ``tile`` blocks are visited shard by shard, so that with many
+    shards each run is long enough for the cache.
+    """
+    length = quotas[-1]
+    for start in range(0, rows.shape[0], tile):
+        stop = min(start + tile, rows.shape[0])
+        for j in range(shards.shape[0]):
+            slot = quotas[shards[j]]
+            quota = quotas[shards[j] + 1] - slot
+            target = at[j] - low[j]
+            for b in range(start, stop):
+                local = target + quota * (first_block + b)
+                slots = tables[rows[b], slot : slot + quota]
+                block = vector[length * (first_block + b) : length * (first_block + b + 1)]
+                piece = pieces[local : local + quota]
+                if outward:
+                    for i in range(quota):
+                        piece[i] = block[slots[i]]
+                else:
+                    for i in range(quota):
+                        block[slots[i]] = piece[i]
+
+
+@compiled
+def move_blocks(
+    vector: Vector,
+    pieces: Vector,
+    outward: bool,
+    quotients: NDArray[np.int64],
+    remainders: NDArray[np.int64],
+    blocks: int,
+    tables: NDArray[np.unsignedinteger],
+    rows: NDArray[np.uint8],
+    first_block: int,
+    shards: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+    at: NDArray[np.int64],
+) -> None:
+    """Move coordinates low[j] … high[j] of ``shards[j]`` between a vector and ``pieces[at[j]:]``.
+
+    ``outward`` cuts pieces out of the vector, otherwise they are put back.
+    """
+    for b in range(rows.shape[0]):
+        for j in range(shards.shape[0]):
+            first, end, slot, relative, take = run_in_block(
+                quotients, remainders, blocks, first_block + b, shards[j], low[j], high[j]
+            )
+            if take <= 0:
+                continue
+            slots = tables[rows[b], slot : slot + take]
+            block = vector[first:end]
+            piece = pieces[at[j] + relative : at[j] + relative + take]
+            if outward:
+                for i in range(take):
+                    piece[i] = block[slots[i]]
+            else:
+                for i in range(take):
+                    block[slots[i]] = piece[i]
+
+
+@compiled
+def coordinates_of_blocks(
+    out: NDArray[np.int64],
+    origin: int,
+    quotients: NDArray[np.int64],
+    remainders: NDArray[np.int64],
+    blocks: int,
+    tables: NDArray[np.unsignedinteger],
+    rows: NDArray[np.uint8],
+    first_block: int,
+    shard: int,
+    low: int,
+    high: int,
+) -> None:
+    """Global coordinates of shard-local coordinates low … high of one shard."""
+    for b in range(rows.shape[0]):
+        first, _, slot, relative, take = run_in_block(
+            quotients, remainders, blocks, first_block + b, shard, low, high
+        )
+        for i in range(take):
+            out[relative + i] = origin + first + tables[rows[b], slot + i]
+
+
+@compiled
+def add_weighted(total: NDArray[np.int64], values: Vector, weight: int, scale: float) -> None:
+    """total += weight · round(values · scale), ties to even."""
+    for i in range(values.shape[0]):
+        total[i] += weight * np.int64(np.rint(np.float64(values[i]) * scale))
+
+
+@compiled
+def count_refused(values: Vector, limit: float) -> int:
+    """How many values are beyond ±limit or not a number."""
+    refused = 0
+    for i in range(values.shape[0]):
+        refused += not (abs(np.float64(values[i])) <= limit)
+    return refused
+
+
+@compiled
+def mean_of(out: Vector, total: NDArray[np.int64], divisor: float) -> None:
+    """out = total / divisor, rounded to float32."""
+    for i in range(total.shape[0]):
+        out[i] = np.float32(np.float64(total[i]) / divisor)
+
+
+@compiled
+def log(x: float) -> float:
+    """Natural logarithm of a positive finite double from + − × ÷ alone (the classic reduction to
+    [√½, √2) and a minimax polynomial in s² with s = f/(2+f)), so that it is the same everywhere."""
+    exponent = 0
+    while x < 0.7071067811865476:
+        x *= 2.0
+        exponent -= 1
+    while x >= 1.4142135623730951:
+        x *= 0.5
+        exponent += 1
+    f = x - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    series = z * (
+        0.6666666666666735130
+        + z
+        * (
+            0.3999999999940941908
+            + z
+            * (
+                0.2857142874366239149
+                + z
+                * (
+                    0.2222219843214978396
+                    + z
+                    * (
+                        0.1818357216161805012
+                        + z * (0.1531383769920937332 + z * 0.1479819860511658591)
+                    )
+                )
+            )
+        )
+    )
+    half = 0.5 * f * f
+    return exponent * 6.93147180369123816490e-01 - (
+        (half - (s * (half + series) + exponent * 1.90821492927058770002e-10)) - f
+    )

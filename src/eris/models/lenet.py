@@ -1,0 +1,56 @@
+"""LeNet-5 for 28 × 28 grey images, in the size the papers train on MNIST (61,706 parameters).
+
+Two 5 × 5 convolutions of 6 and 16 channels, then layers of 120, 84 and 10 (LeCun, Bottou, Bengio
+and Haffner, 1998), with ReLU and max-pooling as is usual today.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from eris.core.errors import InvalidSetting
+
+
+class LeNet5(nn.Module):
+    """The layers; ``lenet5`` makes one with reproducible weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, kernel_size=5)
+        self.full1 = nn.Linear(16 * 5 * 5, 120)
+        self.full2 = nn.Linear(120, 84)
+        self.full3 = nn.Linear(84, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (N, 10) of images (N, 1, 28, 28)."""
+        x = functional.max_pool2d(functional.relu(self.conv1(images)), 2)
+        x = functional.max_pool2d(functional.relu(self.conv2(x)), 2)
+        x = functional.relu(self.full1(x.flatten(1)))
+        x = functional.relu(self.full2(x))
+        logits: torch.Tensor = self.full3(x)
+        return logits
+
+
+def lenet5(seed: int) -> LeNet5:
+    """LeNet-5 with PyTorch's default initialisation, drawn from a generator of its own.
+
+    The weights are those of ``torch.manual_seed(seed); LeNet5()``, but the process-wide random
+    state is neither read nor changed.
+    """
+    if not 0 <= seed < 2**63:
+        raise InvalidSetting("seed", seed, "an integer in [0, 2^63)")
+    generator = torch.Generator().manual_seed(seed)
+    with torch.device("meta"):  # no memory and, above all, no draws from the global generator
+        model = LeNet5()
+    model.to_empty(device="cpu")
+    for layer in model.children():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)) and layer.bias is not None:
+            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    return model
