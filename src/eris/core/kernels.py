@@ -319,3 +319,47 @@ def log(x: float) -> float:
     return exponent * 6.93147180369123816490e-01 - (
         (half - (s * (half + series) + exponent * 1.90821492927058770002e-10)) - f
     )
+
+
+@compiled
+def kept_positions(
+    out: NDArray[np.int64], coordinates: NDArray[np.int64], bits: NDArray[np.uint64]
+) -> int:
+    """Positions j whose coordinate has its bit set, in order; returns how many."""
+    found = 0
+    for j in range(coordinates.shape[0]):
+        coordinate = coordinates[j]
+        out[found] = j
+        found += (bits[coordinate >> 6] >> np.uint64(coordinate & 63)) & np.uint64(1)
+    return found
+
+
+@compiled
+def pack_codes(out: NDArray[np.uint8], codes: NDArray[np.uint32], width: int) -> None:
+    """Lay codes of ``width`` bits one behind the other, lowest bit first."""
+    buffer, filled, at = np.uint64(0), 0, 0
+    for i in range(codes.shape[0]):
+        buffer |= np.uint64(codes[i]) << np.uint64(filled)
+        filled += width
+        while filled >= 8:
+            out[at] = np.uint8(buffer & np.uint64(0xFF))
+            buffer >>= np.uint64(8)
+            filled -= 8
+            at += 1
+    if filled > 0:
+        out[at] = np.uint8(buffer & np.uint64(0xFF))
+
+
+@compiled
+def unpack_codes(out: NDArray[np.uint32], data: NDArray[np.uint8], width: int) -> None:
+    """The codes that :func:`pack_codes` laid down."""
+    buffer, filled, at = np.uint64(0), 0, 0
+    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    for i in range(out.shape[0]):
+        while filled < width:
+            buffer |= np.uint64(data[at]) << np.uint64(filled)
+            filled += 8
+            at += 1
+        out[i] = np.uint32(buffer & mask)
+        buffer >>= np.uint64(width)
+        filled -= width

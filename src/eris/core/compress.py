@@ -1,0 +1,305 @@
+"""Compressors C with E[C(x)] = x and E‖C(x) − x‖² ≤ ω‖x‖² (ERIS definition 3.1), and top-k.
+
+Each is a frozen dataclass that states its ω and its wire form. A compressor works on one segment
+at a time: ``encode`` at the client gives what travels, ``decode`` at the receiver the values that
+are combined. The linear ones (rand-p, rand-k) draw a :class:`~eris.core.masks.KeptSet` for the
+whole vector instead; what travels is the kept values alone, and 1/p is applied once, after
+combining.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core import kernels
+from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.masks import KeptSet, exactly_kept, fraction_kept
+from eris.core.streams import Stream
+
+Vector = NDArray[np.float32]
+
+
+class Encoding(IntEnum):
+    """How the buffer of an encoded segment is to be read (numbers are part of the wire format)."""
+
+    DENSE = 1
+    KEPT = 2
+    QSGD = 3
+    UNIFORM = 4
+    NATURAL = 5
+    INDEXED = 6
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A segment as it travels: ``count`` values in ``data``, scaled by ``parameter`` if need be."""
+
+    encoding: Encoding
+    count: int
+    data: bytes
+    parameter: float = 0.0
+
+
+def encode_values(values: Vector, encoding: Encoding = Encoding.DENSE) -> Encoded:
+    """Plain little-endian float32 values."""
+    return Encoded(encoding, len(values), values.astype("<f4", copy=False).tobytes())
+
+
+def decode_values(encoded: Encoded, encoding: Encoding, size: int) -> Vector:
+    """The values of :func:`encode_values`, checked against what the receiver expects.
+
+    >>> decode_values(encode_values(np.ones(2, np.float32)), Encoding.DENSE, 2)
+    array([1., 1.], dtype=float32)
+    """
+    _expect(encoded, encoding, size, 4 * size)
+    return np.frombuffer(encoded.data, "<f4").astype(np.float32, copy=False)
+
+
+def _expect(encoded: Encoded, encoding: Encoding, count: int, size: int) -> None:
+    if encoded.encoding != encoding:
+        raise MalformedMessage(
+            "payload.encoding", f"is {encoded.encoding!r}; this federation uses {encoding!r}"
+        )
+    if encoded.count != count:
+        raise MalformedMessage("payload.count", f"is {encoded.count}; expected {count} values")
+    if len(encoded.data) != size:
+        raise MalformedMessage("payload.data", f"has {len(encoded.data)} bytes; expected {size}")
+
+
+@dataclass(frozen=True)
+class RandP:
+    """rand-p: each coordinate is kept with probability p and scaled by 1/p. ω = 1/p − 1."""
+
+    kept_fraction: float
+    name: ClassVar[str] = "rand-p"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.kept_fraction <= 1:
+            raise InvalidSetting("kept_fraction", self.kept_fraction, "a number in (0, 1]")
+
+    def omega(self, size: int) -> float:
+        """Relative variance on a vector of ``size`` coordinates."""
+        return 1 / self.kept_fraction - 1
+
+    def kept(self, n: int, stream: Stream) -> KeptSet:
+        """The kept set of a whole vector."""
+        return fraction_kept(n, self.kept_fraction, stream)
+
+
+@dataclass(frozen=True)
+class RandK:
+    """rand-k: exactly k of n coordinates, scaled by n/k. ω = n/k − 1."""
+
+    kept_count: int
+    name: ClassVar[str] = "rand-k"
+
+    def __post_init__(self) -> None:
+        if self.kept_count < 1:
+            raise InvalidSetting("kept_count", self.kept_count, "at least 1 coordinate")
+
+    def omega(self, size: int) -> float:
+        """Relative variance on a vector of ``size`` coordinates."""
+        return size / self.kept_count - 1
+
+    def kept(self, n: int, stream: Stream) -> KeptSet:
+        """The kept set of a whole vector."""
+        if self.kept_count > n:
+            raise InvalidSetting("kept_count", self.kept_count, f"at most n = {n} coordinates")
+        return exactly_kept(n, self.kept_count, stream)
+
+
+MaskCompressor = RandP | RandK
+
+
+@dataclass(frozen=True)
+class QSGD:
+    """QSGD with s levels (Alistarh et al., 2017): |x|/‖x‖ rounded at random to a multiple of 1/s.
+
+    The norm is that of the segment. ω = min(d/s², √d/s) for a segment of d coordinates.
+    """
+
+    levels: int = 16
+    name: ClassVar[str] = "qsgd"
+    encoding: ClassVar[Encoding] = Encoding.QSGD
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.levels < 1 << 15:
+            raise InvalidSetting("levels", self.levels, "1 to 32767 levels")
+
+    @property
+    def _width(self) -> int:
+        return (2 * self.levels).bit_length()
+
+    def omega(self, size: int) -> float:
+        """Relative variance on a segment of ``size`` coordinates."""
+        return float(min(size / self.levels**2, size**0.5 / self.levels))
+
+    def encode(self, values: Vector, draw: Stream) -> Encoded:
+        """Sign and level of each coordinate, packed, and the segment's norm."""
+        exact = float(np.sqrt(np.sum(np.square(values, dtype=np.float64))))
+        norm = _not_below(exact)
+        ratio = np.abs(values, dtype=np.float64) * (self.levels / norm if norm else 0.0)
+        level = np.minimum(np.floor(ratio + draw.uniform(0, len(values))), self.levels)
+        signed = np.where(np.signbit(values), -level, level)
+        codes = (signed + self.levels).astype(np.uint32)
+        return Encoded(self.encoding, len(values), _pack(codes, self._width), norm)
+
+    def decode(self, encoded: Encoded, size: int) -> Vector:
+        """The values the codes stand for."""
+        codes = _unpack(encoded, self.encoding, size, self._width)
+        _within(codes, 2 * self.levels)
+        step = encoded.parameter / self.levels
+        return ((codes.astype(np.float64) - self.levels) * step).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class UniformQuantiser:
+    """b bits a coordinate on an even grid over ±max|x|, rounded at random. ω = d/(2ᵇ − 1)²."""
+
+    bits: int = 8
+    name: ClassVar[str] = "uniform"
+    encoding: ClassVar[Encoding] = Encoding.UNIFORM
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 24:
+            raise InvalidSetting("bits", self.bits, "1 to 24 bits")
+
+    def omega(self, size: int) -> float:
+        """Relative variance on a segment of ``size`` coordinates."""
+        return float(size / (2**self.bits - 1) ** 2)
+
+    def encode(self, values: Vector, draw: Stream) -> Encoded:
+        """Grid position of each coordinate, packed, and the segment's largest magnitude."""
+        top = (1 << self.bits) - 1
+        reach = float(np.abs(values).max(initial=0))
+        place = (values.astype(np.float64) + reach) * (top / (2 * reach) if reach else 0.0)
+        codes = np.minimum(np.floor(place + draw.uniform(0, len(values))), top).astype(np.uint32)
+        return Encoded(self.encoding, len(values), _pack(codes, self.bits), reach)
+
+    def decode(self, encoded: Encoded, size: int) -> Vector:
+        """The values the codes stand for."""
+        codes = _unpack(encoded, self.encoding, size, self.bits)
+        step = 2 * encoded.parameter / ((1 << self.bits) - 1)
+        return (codes.astype(np.float64) * step - encoded.parameter).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Natural:
+    """Natural compression (Horváth et al., 2022): to a neighbouring power of two. ω = 1/8.
+
+    Nine bits travel: the sign and the exponent. Magnitudes below 2⁻¹²⁶ round to 0 or 2⁻¹²⁶.
+    """
+
+    name: ClassVar[str] = "natural"
+    encoding: ClassVar[Encoding] = Encoding.NATURAL
+
+    def omega(self, size: int) -> float:
+        """Relative variance on a segment of ``size`` coordinates."""
+        return 1 / 8
+
+    def encode(self, values: Vector, draw: Stream) -> Encoded:
+        """Sign and exponent of each coordinate, packed."""
+        word = values.view(np.uint32)
+        exponent = (word >> np.uint32(23)) & np.uint32(0xFF)
+        # The 23 fraction bits are the chance of the upper neighbour, for subnormals too.
+        up = (draw.words(0, len(values)) >> np.uint32(9)) < (word & np.uint32(0x7FFFFF))
+        exponent = np.minimum(exponent + up, 254).astype(np.uint32)
+        codes = exponent | ((word >> np.uint32(31)) << np.uint32(8))
+        return Encoded(self.encoding, len(values), _pack(codes, 9))
+
+    def decode(self, encoded: Encoded, size: int) -> Vector:
+        """The values the codes stand for."""
+        codes = _unpack(encoded, self.encoding, size, 9)
+        if len(codes) and int((codes & np.uint32(0xFF)).max()) == 255:
+            raise MalformedMessage("payload.data", "holds an exponent that is not a finite number")
+        word = ((codes & np.uint32(0xFF)) << np.uint32(23)) | (codes >> np.uint32(8) << np.uint32(31))
+        return word.view(np.float32)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """top-k: the share of largest magnitudes of each segment. Biased: for comparison only.
+
+    It keeps ‖C(x) − x‖² ≤ (1 − k/d)‖x‖² but E[C(x)] ≠ x, so it needs error feedback and has no ω.
+    What is kept depends on the data, so indices must travel with the values.
+    """
+
+    kept_fraction: float
+    name: ClassVar[str] = "top-k"
+    encoding: ClassVar[Encoding] = Encoding.INDEXED
+
+    def __post_init__(self) -> None:
+        if not 0 < self.kept_fraction <= 1:
+            raise InvalidSetting("kept_fraction", self.kept_fraction, "a number in (0, 1]")
+
+    def kept_count(self, size: int) -> int:
+        """Coordinates kept of a segment."""
+        return max(1, round(self.kept_fraction * size))
+
+    def encode(self, values: Vector, draw: Stream) -> Encoded:
+        """Indices and values of the largest magnitudes, ties to the lower index."""
+        order = np.argsort(-np.abs(values), kind="stable")[: self.kept_count(len(values))]
+        indices = np.sort(order)
+        data = indices.astype("<u4").tobytes() + values[indices].astype("<f4").tobytes()
+        return Encoded(self.encoding, len(indices), data)
+
+    def decode(self, encoded: Encoded, size: int) -> Vector:
+        """The segment with zeros where nothing travelled."""
+        count = self.kept_count(size)
+        _expect(encoded, self.encoding, count, 8 * count)
+        indices = np.frombuffer(encoded.data, "<u4", count)
+        if not (np.diff(indices.astype(np.int64)) > 0).all() or int(indices[-1]) >= size:
+            raise MalformedMessage("payload.data", f"indices must increase and stay below {size}")
+        values = np.zeros(size, np.float32)
+        values[indices] = np.frombuffer(encoded.data, "<f4", count, 4 * count)
+        return values
+
+
+Quantiser = QSGD | UniformQuantiser | Natural
+Compressor = MaskCompressor | Quantiser
+
+
+def error_feedback(
+    compressor: TopK, update: Vector, memory: Vector, draw: Stream
+) -> tuple[Encoded, Vector]:
+    """Compress update + memory; what was left behind is the new memory.
+
+    >>> kept, memory = error_feedback(TopK(0.5), np.array([3, 1], np.float32),
+    ...                               np.zeros(2, np.float32), Stream(0, "top-k"))
+    >>> memory
+    array([0., 1.], dtype=float32)
+    """
+    wanted = update + memory
+    encoded = compressor.encode(wanted, draw)
+    return encoded, wanted - compressor.decode(encoded, len(wanted))
+
+
+def _not_below(value: float) -> float:
+    """The smallest float32 that is not below ``value``: no ratio to it may exceed 1."""
+    rounded = np.float32(value)
+    return float(rounded if rounded >= value else np.nextafter(rounded, np.float32(np.inf)))
+
+
+def _pack(codes: NDArray[np.uint32], width: int) -> bytes:
+    out = np.empty(-(-len(codes) * width // 8), np.uint8)
+    kernels.pack_codes(out, codes, width)
+    return out.tobytes()
+
+
+def _unpack(encoded: Encoded, encoding: Encoding, size: int, width: int) -> NDArray[np.uint32]:
+    _expect(encoded, encoding, size, -(-size * width // 8))
+    if not 0 <= encoded.parameter < float("inf"):
+        raise MalformedMessage("payload.parameter", f"is {encoded.parameter}; expected 0 or more")
+    codes = np.empty(size, np.uint32)
+    kernels.unpack_codes(codes, np.frombuffer(encoded.data, np.uint8), width)
+    return codes
+
+
+def _within(codes: NDArray[np.uint32], largest: int) -> None:
+    if len(codes) and int(codes.max()) > largest:
+        raise MalformedMessage("payload.data", f"holds code {int(codes.max())} above {largest}")
