@@ -217,7 +217,8 @@ class Natural:
         codes = _unpack(encoded, self.encoding, size, 9)
         if len(codes) and int((codes & np.uint32(0xFF)).max()) == 255:
             raise MalformedMessage("payload.data", "holds an exponent that is not a finite number")
-        word = ((codes & np.uint32(0xFF)) << np.uint32(23)) | (codes >> np.uint32(8) << np.uint32(31))
+        sign, exponent = codes >> np.uint32(8), codes & np.uint32(0xFF)
+        word = (exponent << np.uint32(23)) | (sign << np.uint32(31))
         return word.view(np.float32)
 
 

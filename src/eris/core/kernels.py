@@ -8,7 +8,7 @@ alike wherever a piece begins and on every platform.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numba
 import numpy as np
@@ -20,8 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 def compiled(function: Function) -> Function:
     """Compile ``function`` on first call; keep the machine code between processes."""
-    result: Function = numba.njit(cache=True, nogil=True)(function)
-    return result
+    return cast(Function, numba.njit(cache=True, nogil=True)(function))
 
 
 LANES = 64
@@ -98,7 +97,7 @@ def count_high(counts: NDArray[np.int64], size: int, name: NDArray[np.uint32]) -
 
 @compiled
 def count_low(counts: NDArray[np.int64], size: int, high: int, name: NDArray[np.uint32]) -> None:
-    """Histogram of the lower 16 bits of those of the first ``size`` words whose upper are ``high``."""
+    """Histogram of the lower 16 bits of those words whose upper 16 are ``high``."""
     words = np.empty(TILE, np.uint32)
     for tile in range((size + TILE - 1) // TILE):
         philox_tile(words, np.uint64(tile), name)
@@ -123,7 +122,7 @@ def find_word(out: NDArray[np.int64], size: int, word: np.uint32, name: NDArray[
 
 @compiled
 def boundary(quotient: int, remainder: int, block: int, blocks: int) -> int:
-    """⌊c·block/blocks⌋ for c = quotient·blocks + remainder, without overflow or a needless division."""
+    """⌊c·block/blocks⌋ for c = quotient·blocks + remainder, without overflow."""
     if remainder == 0:
         return quotient * block
     return quotient * block + remainder * block // blocks

@@ -24,7 +24,7 @@ class KeptSet:
 
     >>> kept = fraction_kept(1000, 1 / 4, Stream(seed=1, purpose="mask"))
     >>> kept.count, kept.scale
-    (256, 4.0)
+    (243, 4.0)
     """
 
     n: int

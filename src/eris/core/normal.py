@@ -52,7 +52,7 @@ def _ratio(x: float, numerator: NDArray[np.float64], denominator: NDArray[np.flo
     for i in range(6, -1, -1):
         above = above * x + numerator[i]
         below = below * x + denominator[i]
-    return above / below
+    return float(above / below)
 
 
 @compiled
@@ -71,8 +71,5 @@ def inverse_normal(values: NDArray[np.float64]) -> None:
         # The upper tail by reflection: 1 − u − ½ cell is exact, 1 − p is not.
         tail = p if q < 0 else (1.0 - values[i]) - 2.0**-54
         r = np.sqrt(-log(tail))
-        if r <= 5.0:
-            magnitude = _ratio(r - 1.6, _C, _D)
-        else:
-            magnitude = _ratio(r - 5.0, _E, _F)
+        magnitude = _ratio(r - 1.6, _C, _D) if r <= 5.0 else _ratio(r - 5.0, _E, _F)
         values[i] = -magnitude if q < 0 else magnitude

@@ -23,6 +23,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 
 Vector = NDArray[np.float32]
+Indices = NDArray[np.int64]
 
 BLOCK = 512
 """Coordinates in a block: a block and its tables stay in the first-level cache."""
@@ -87,7 +88,7 @@ class Stratum:
         words = self.arrangement.words(first, stop - first)
         return (words % np.uint32(len(self.tables))).astype(np.uint8)
 
-    def _whole(self, low: NDArray[np.int64], high: NDArray[np.int64], shards: NDArray[np.int64]) -> range:
+    def _whole(self, shards: Indices, low: Indices, high: Indices) -> range:
         """Blocks of equal quotas that lie inside every range."""
         if self._remainders.any():
             return range(0)
@@ -115,21 +116,21 @@ class Stratum:
                 piece[:], inside[:] = (inside, inside) if outward else (piece, piece)
             return
         shards, low, high = np.array([r for r, _ in busy], np.int64).T.copy()
-        start = np.array([where for _, where in busy], np.int64)
+        offsets = np.array([where for _, where in busy], np.int64)
         first = min(map(self._block_of, shards.tolist(), low.tolist()))
         stop = max(map(self._block_of, shards.tolist(), (high - 1).tolist())) + 1
-        whole = self._whole(low, high, shards)
+        whole = self._whole(shards, low, high)
         if whole:
             kernels.move_whole_blocks(
                 part, pieces, outward, self._quotients, self.tables,
-                self._rows(whole.start, whole.stop), whole.start, shards, low, start,
+                self._rows(whole.start, whole.stop), whole.start, shards, low, offsets,
                 1 if len(busy) <= 16 else 32,
             )  # fmt: skip
         for begin, end in ((first, whole.start), (whole.stop, stop)) if whole else ((first, stop),):
             if begin < end:
                 kernels.move_blocks(
                     part, pieces, outward, self._quotients, self._remainders, self.blocks,
-                    self.tables, self._rows(begin, end), begin, shards, low, high, start,
+                    self.tables, self._rows(begin, end), begin, shards, low, high, offsets,
                 )  # fmt: skip
 
     def coordinates(self, shard: int, low: int, high: int) -> NDArray[np.int64]:
@@ -179,9 +180,8 @@ class ShardMap:
 
     def _check(self, vector: Vector) -> None:
         if vector.shape != (self.n,) or vector.dtype != np.float32:
-            raise InvalidSetting(
-                "vector", f"{vector.dtype} array of shape {vector.shape}", f"{self.n} float32 values"
-            )
+            found = f"{vector.dtype} array of shape {vector.shape}"
+            raise InvalidSetting("vector", found, f"{self.n} float32 values")
 
     def _move(
         self, vector: Vector, pieces: Vector, ranges: Sequence[tuple[int, int, int]], outward: bool
@@ -205,7 +205,7 @@ class ShardMap:
         label, size = self._label(shard), self.size(shard)
         stop = size if stop is None else stop
         if not 0 <= start <= stop <= size:
-            raise InvalidSetting("piece", (start, stop), f"a range inside shard {shard} (0 to {size})")
+            raise InvalidSetting("piece", (start, stop), f"a range in shard {shard} (0 to {size})")
         return label, start, stop
 
     def gather(self, vector: Vector, shard: int, start: int = 0, stop: int | None = None) -> Vector:
@@ -249,10 +249,10 @@ class ShardMap:
             into = np.empty(self.n, np.float32)
         if len(shards) != self.shards:
             raise InvalidSetting("shards", len(shards), f"{self.shards} pieces")
-        ranges = [
-            self._range(shard, min(start, self.size(shard)), min(start, self.size(shard)) + len(piece))
-            for shard, piece in enumerate(shards)
-        ]
+        ranges = []
+        for shard, piece in enumerate(shards):
+            begin = min(start, self.size(shard))
+            ranges.append(self._range(shard, begin, begin + len(piece)))
         base = shards[0].base
         pieces = base if base is not None and self._is_cut(base, shards) else np.concatenate(shards)
         self._move(into, pieces, ranges, False)
@@ -329,9 +329,7 @@ def _equal_strata(n: int, shards: int, orders: Stream | None, rows: Stream) -> t
         order = orders.permutations(variants * groups + 1, shards)
     strata = []
     if blocks:
-        place = order[:-1].reshape(variants, groups, shards) + (
-            np.arange(groups)[:, None] * shards
-        )
+        place = order[:-1].reshape(variants, groups, shards) + (np.arange(groups)[:, None] * shards)
         table = place.transpose(0, 2, 1).reshape(variants, block)
         cumulative = np.arange(shards + 1, dtype=np.int64) * (groups * blocks)
         strata.append(Stratum(0, cumulative, blocks, _narrow(table), rows))

@@ -1,0 +1,172 @@
+"""Combining contributions, exactly and in any order.
+
+The mean of a segment is accumulated in 64-bit fixed point: integer addition neither rounds nor
+cares about order, so the mean is the same bits for every number of shards, every segment size and
+every order of arrival, in the memory of one segment. The range of a coordinate is declared in the
+federation's settings; measuring it each round would leak norms.
+
+Median and trimmed mean need all values of a segment at once and are order-free by sorting.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core import kernels
+from eris.core.errors import InvalidSetting, RefusedContribution
+
+Vector = NDArray[np.float32]
+NonFinite = Literal["refuse", "clip", "zero"]
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """How a value becomes an integer: bits(value) + bits(Σ samples) ≤ 63.
+
+    ``value_range`` is the largest magnitude a coordinate may have, ``total_samples`` the largest
+    sum of sample counts in one mean. A value is rounded to a multiple of 2^−f with
+    f = 63 − bits(range) − bits(samples), so a mean is off by at most half of that
+    (:attr:`resolution` / 2) before it is rounded to float32, which adds half a unit in the last
+    place of the result.
+
+    >>> FixedPoint(value_range=64, total_samples=2**20 - 1).fraction_bits
+    37
+    """
+
+    value_range: float = 64.0
+    total_samples: int = (1 << 24) - 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value_range < math.inf:
+            raise InvalidSetting("value_range", self.value_range, "a positive finite number")
+        if not 1 <= self.total_samples < 1 << 40:
+            raise InvalidSetting("total_samples", self.total_samples, "1 to 2**40 - 1")
+        if self.fraction_bits < 8:
+            raise InvalidSetting(
+                "value_range", self.value_range, "a range that leaves 8 fraction bits or more"
+            )
+
+    @property
+    def fraction_bits(self) -> int:
+        """f: binary places of a value."""
+        mantissa, exponent = math.frexp(self.value_range)
+        range_bits = exponent if mantissa > 0.5 else exponent - 1
+        # Beyond 2^-149 a float32 has no more places to give.
+        return min(149, 63 - range_bits - self.total_samples.bit_length())
+
+    @property
+    def resolution(self) -> float:
+        """2^−f: the grid on which values are added."""
+        return 2.0**-self.fraction_bits
+
+
+@dataclass
+class ExactMean:
+    """The running weighted mean of one segment; order-free and exact up to one rounding.
+
+    >>> mean = ExactMean(2, FixedPoint())
+    >>> mean.add(np.array([1, 2], np.float32), weight=1, client=0)
+    >>> mean.add(np.array([3, 4], np.float32), weight=3, client=1)
+    >>> mean.result()
+    array([2.5, 3.5], dtype=float32)
+    """
+
+    size: int
+    precision: FixedPoint
+    non_finite: NonFinite = "refuse"
+    weight: int = 0
+    _total: NDArray[np.int64] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._total = np.zeros(self.size, np.int64)
+
+    def add(self, values: Vector, weight: int, client: object) -> None:
+        """Add one contribution, or refuse it whole and leave the mean as it was."""
+        if self.weight + weight > self.precision.total_samples:
+            raise RefusedContribution(
+                client,
+                f"{weight} samples would raise the sum of samples above the agreed "
+                f"{self.precision.total_samples}",
+            )
+        values = admit(values, weight, client, self.precision, self.non_finite)
+        kernels.add_weighted(self._total, values, weight, 2.0**self.precision.fraction_bits)
+        self.weight += weight
+
+    def result(self) -> Vector:
+        """Σ w_k v_k / Σ w_k as float32."""
+        out = np.empty(self.size, np.float32)
+        divisor = math.ldexp(self.weight, self.precision.fraction_bits)
+        kernels.mean_of(out, self._total, divisor)
+        return out
+
+
+@dataclass
+class OrderStatistic:
+    """All values of one segment, for the median (trim=None) or the mean of those in the middle.
+
+    ``trim`` is the share cut off at either end. Clients count alike, whatever their samples.
+
+    >>> median = OrderStatistic(1, FixedPoint(), trim=None)
+    >>> for client, value in enumerate([5.0, 1.0, 2.0]):
+    ...     median.add(np.array([value], np.float32), 1, client)
+    >>> median.result()
+    array([2.], dtype=float32)
+    """
+
+    size: int
+    precision: FixedPoint
+    trim: float | None
+    non_finite: NonFinite = "refuse"
+    weight: int = 0
+    _values: list[Vector] = field(default_factory=list, init=False, repr=False)
+
+    def add(self, values: Vector, weight: int, client: object) -> None:
+        """Keep one contribution, or refuse it."""
+        values = admit(values, weight, client, self.precision, self.non_finite)
+        # −0 and +0 compare equal, so which comes first would depend on arrival: make them one.
+        self._values.append(values + np.float32(0))
+        self.weight += weight
+
+    def result(self) -> Vector:
+        """The middle of the values, coordinate by coordinate."""
+        ordered = np.sort(np.stack(self._values), axis=0)
+        count = len(ordered)
+        cut = (count - 1) // 2 if self.trim is None else int(count * self.trim)
+        middle = ordered[cut : count - cut].astype(np.float64)
+        # Summed in sorted order, one by one: NumPy's pairwise sum depends on memory layout.
+        total = np.zeros(self.size)
+        for row in middle:
+            total += row
+        return (total / len(middle)).astype(np.float32)
+
+
+def admit(
+    values: Vector, weight: int, client: object, precision: FixedPoint, policy: NonFinite
+) -> Vector:
+    """The values as they may be combined, under the policy for NaN, infinite and too large ones.
+
+    ``refuse`` names the client and the first bad coordinate; ``clip`` moves values to the nearest
+    end of the range (NaN to 0); ``zero`` replaces them by 0.
+    """
+    if weight < 1:
+        raise RefusedContribution(client, f"has {weight} samples; expected at least 1")
+    limit = precision.value_range
+    refused = kernels.count_refused(values, limit)
+    if not refused:
+        return values
+    bad = ~(np.abs(values) <= limit)
+    if policy == "zero":
+        return np.where(bad, np.float32(0), values)
+    if policy == "clip":
+        return np.nan_to_num(np.clip(values, -limit, limit), nan=0.0).astype(np.float32)
+    first = int(np.argmax(bad))
+    raise RefusedContribution(
+        client,
+        f"{refused} of {len(values)} values are not finite or beyond ±{limit:g} "
+        f"(the first is {values[first]} at {first} of the segment)",
+    )

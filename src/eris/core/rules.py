@@ -1,0 +1,312 @@
+"""Server rules: what a combined update does to the model, coordinate by coordinate.
+
+A rule is a frozen dataclass of settings. Its state is a tuple of vectors (``slots``) that goes in
+and comes out explicitly, so every node can replay it. Only float32 + − × ÷ √ are used, unfused,
+so that a coordinate rounds alike wherever a shard or a segment begins: that is why the sharded
+model equals the central one bit for bit.
+
+Rules that need the whole vector of a client (Krum, norm clipping, geometric median) do not
+decompose over shards and are refused by :func:`server_rule`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic
+from eris.core.errors import InvalidSetting
+
+Vector = NDArray[np.float32]
+Slots = tuple[Vector, ...]
+Next = tuple[Vector, Slots]
+
+
+class ServerRule(Protocol):
+    """What the protocol needs of a rule."""
+
+    name: ClassVar[str]
+
+    @property
+    def initial(self) -> tuple[float, ...]:
+        """The value each slot starts with, everywhere."""
+        ...
+
+    @property
+    def works_compressed(self) -> bool:
+        """Whether the combination makes sense on compressed values (means do, medians do not)."""
+        ...
+
+    @property
+    def counts_updates(self) -> bool:
+        """Whether the step depends on how many results a segment has had (Adam's t)."""
+        ...
+
+    @property
+    def normalises_steps(self) -> bool:
+        """Whether a client divides its update by its number of local steps (FedNova)."""
+        ...
+
+    def collector(
+        self, size: int, precision: FixedPoint, non_finite: NonFinite
+    ) -> ExactMean | OrderStatistic:
+        """What gathers the contributions to one segment."""
+        ...
+
+    def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
+        """The next model and slots. ``count`` numbers the segment's results from 1; ``steps`` is
+        the weighted mean of the included clients' local steps."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Defaults shared by the rules: a mean, no state."""
+
+    learning_rate: float = 0.01
+
+    initial: ClassVar[tuple[float, ...]] = ()
+    works_compressed: ClassVar[bool] = True
+    counts_updates: ClassVar[bool] = False
+    normalises_steps: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf:
+            raise InvalidSetting("learning_rate", self.learning_rate, "a positive finite number")
+
+    def collector(
+        self, size: int, precision: FixedPoint, non_finite: NonFinite
+    ) -> ExactMean | OrderStatistic:
+        """What gathers the contributions to one segment."""
+        return ExactMean(size, precision, non_finite)
+
+    def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
+        """One descent step."""
+        return self._descend(x, v), slots
+
+    def _descend(self, x: Vector, direction: Vector) -> Vector:
+        return x - np.float32(self.learning_rate) * direction
+
+
+@dataclass(frozen=True)
+class FedAvg(_Rule):
+    """x ← x − λ v with v the mean weighted by samples (McMahan et al., 2017)."""
+
+    name: ClassVar[str] = "fedavg"
+
+
+@dataclass(frozen=True)
+class FedNova(_Rule):
+    """Clients send g_k/τ_k; x ← x − λ τ v with τ the mean of the τ_k (Wang et al., 2020).
+
+    It decomposes because its normalisation is one scalar per client.
+    """
+
+    name: ClassVar[str] = "fednova"
+    normalises_steps: ClassVar[bool] = True
+
+    def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
+        """One descent step of τ times the normalised direction."""
+        return self._descend(x, np.float32(steps) * v), slots
+
+
+@dataclass(frozen=True)
+class FedAvgM(_Rule):
+    """m ← β m + v, x ← x − λ m (Hsu et al., 2019)."""
+
+    momentum: float = 0.9
+    name: ClassVar[str] = "fedavgm"
+    initial: ClassVar[tuple[float, ...]] = (0.0,)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _fraction("momentum", self.momentum)
+
+    def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
+        """One step along the velocity."""
+        velocity = np.float32(self.momentum) * slots[0] + v
+        return self._descend(x, velocity), (velocity,)
+
+
+@dataclass(frozen=True)
+class _Adaptive(_Rule):
+    """m ← β₁m + (1−β₁)v, u from v², x ← x − λ m/(√u + τ) (Reddi et al., 2021, algorithm 2).
+
+    As published there is no bias correction and u starts at τ². With ``bias_correction`` both
+    start at zero and are divided by 1 − βᵗ, t counting the segment's own results, so that a round
+    in which it had none is not counted.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    bias_correction: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _fraction("beta1", self.beta1)
+        _fraction("beta2", self.beta2)
+        if not 0 < self.tau < math.inf:
+            raise InvalidSetting("tau", self.tau, "a positive finite number")
+
+    @property
+    def initial(self) -> tuple[float, ...]:  # type: ignore[override]
+        """The value each slot starts with, everywhere."""
+        return (0.0, 0.0 if self.bias_correction else self.tau**2)
+
+    @property
+    def counts_updates(self) -> bool:  # type: ignore[override]
+        """Whether the step depends on how many results a segment has had."""
+        return self.bias_correction
+
+    def _second(self, u: Vector, square: Vector) -> Vector:
+        raise AssertionError("every adaptive rule says how its second moment moves")
+
+    def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
+        """One adaptive step."""
+        m = np.float32(self.beta1) * slots[0] + np.float32(1 - self.beta1) * v
+        u = self._second(slots[1], v * v)
+        first, second = m, u
+        if self.bias_correction:
+            first = m / np.float32(1 - _power(self.beta1, count))
+            second = u / np.float32(1 - _power(self.beta2, count))
+        root: Vector = np.sqrt(second)
+        return self._descend(x, first / (root + np.float32(self.tau))), (m, u)
+
+
+@dataclass(frozen=True)
+class FedAdam(_Adaptive):
+    """u ← β₂u + (1−β₂)v² (Reddi et al., 2021)."""
+
+    name: ClassVar[str] = "fedadam"
+
+    def _second(self, u: Vector, square: Vector) -> Vector:
+        return np.float32(self.beta2) * u + np.float32(1 - self.beta2) * square
+
+
+@dataclass(frozen=True)
+class FedYogi(_Adaptive):
+    """u ← u − (1−β₂)·v²·sign(u − v²) (Reddi et al., 2021)."""
+
+    name: ClassVar[str] = "fedyogi"
+
+    def _second(self, u: Vector, square: Vector) -> Vector:
+        sign: Vector = np.sign(u - square)
+        return u - np.float32(1 - self.beta2) * square * sign
+
+
+@dataclass(frozen=True)
+class FedAdagrad(_Adaptive):
+    """u ← u + v², without momentum by default (Reddi et al., 2021)."""
+
+    beta1: float = 0.0
+    name: ClassVar[str] = "fedadagrad"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bias_correction:
+            raise InvalidSetting("bias_correction", True, "False: Adagrad's sum has no bias")
+
+    def _second(self, u: Vector, square: Vector) -> Vector:
+        return u + square
+
+
+@dataclass(frozen=True)
+class CoordinateMedian(_Rule):
+    """x ← x − λ · median of the clients, coordinate by coordinate (Yin et al., 2018)."""
+
+    name: ClassVar[str] = "coordinate-median"
+    works_compressed: ClassVar[bool] = False
+
+    def collector(
+        self, size: int, precision: FixedPoint, non_finite: NonFinite
+    ) -> ExactMean | OrderStatistic:
+        """What gathers the contributions to one segment."""
+        return OrderStatistic(size, precision, None, non_finite)
+
+
+@dataclass(frozen=True)
+class TrimmedMean(_Rule):
+    """x ← x − λ · mean without the share ``trim`` at either end (Yin et al., 2018)."""
+
+    trim: float = 0.1
+    name: ClassVar[str] = "trimmed-mean"
+    works_compressed: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.trim < 0.5:
+            raise InvalidSetting("trim", self.trim, "a share in [0, 0.5)")
+
+    def collector(
+        self, size: int, precision: FixedPoint, non_finite: NonFinite
+    ) -> ExactMean | OrderStatistic:
+        """What gathers the contributions to one segment."""
+        return OrderStatistic(size, precision, self.trim, non_finite)
+
+
+RULES: dict[str, type[_Rule]] = {
+    rule.name: rule
+    for rule in (
+        FedAvg, FedAvgM, FedAdam, FedYogi, FedAdagrad, FedNova, CoordinateMedian, TrimmedMean,
+    )
+}  # fmt: skip
+
+NOT_DECOMPOSABLE = {
+    "krum": "it compares whole updates by their distance",
+    "multi-krum": "it compares whole updates by their distance",
+    "geometric-median": "it weighs whole updates by their distance",
+    "norm-clipping": "the norm of an update is not known to any aggregator",
+}
+
+
+def server_rule(name: str, **settings: object) -> ServerRule:
+    """The rule of that name, with its settings checked.
+
+    >>> server_rule("fedavgm", learning_rate=0.1).name
+    'fedavgm'
+    >>> server_rule("krum")
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: rule is 'krum'; expected a coordinate-wise rule: it compares \
+whole updates by their distance, and under sharding no aggregator holds a whole update
+    """
+    if name in NOT_DECOMPOSABLE:
+        raise InvalidSetting(
+            "rule",
+            name,
+            f"a coordinate-wise rule: {NOT_DECOMPOSABLE[name]}, and under sharding no aggregator "
+            "holds a whole update",
+        )
+    if name not in RULES:
+        near = difflib.get_close_matches(name, RULES, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InvalidSetting("rule", name, f"one of {', '.join(RULES)}{hint}")
+    kind = RULES[name]
+    known = {item.name for item in fields(kind)}
+    for key in settings:
+        if key not in known:
+            raise InvalidSetting(f"{name} setting", key, f"one of {', '.join(sorted(known))}")
+    rule: ServerRule = kind(**settings)  # type: ignore[arg-type,assignment]
+    return rule
+
+
+def _fraction(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise InvalidSetting(name, value, "a number in [0, 1)")
+
+
+def _power(base: float, exponent: int) -> float:
+    """base**exponent by multiplication alone: the C library's pow differs between platforms."""
+    result, square = 1.0, base
+    while exponent:
+        if exponent & 1:
+            result *= square
+        square *= square
+        exponent >>= 1
+    return result
