@@ -23,6 +23,8 @@ from eris.core.streams import Stream
 
 Vector = NDArray[np.float32]
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 class Encoding(IntEnum):
     """How the buffer of an encoded segment is to be read (numbers are part of the wire format)."""
@@ -294,8 +296,10 @@ def _pack(codes: NDArray[np.uint32], width: int) -> bytes:
 
 def _unpack(encoded: Encoded, encoding: Encoding, size: int, width: int) -> NDArray[np.uint32]:
     _expect(encoded, encoding, size, -(-size * width // 8))
-    if not 0 <= encoded.parameter < float("inf"):
-        raise MalformedMessage("payload.parameter", f"is {encoded.parameter}; expected 0 or more")
+    if not 0 <= encoded.parameter <= _LARGEST:
+        raise MalformedMessage(
+            "payload.parameter", f"is {encoded.parameter}; expected 0 to {_LARGEST:.7g} (float32)"
+        )
     codes = np.empty(size, np.uint32)
     kernels.unpack_codes(codes, np.frombuffer(encoded.data, np.uint8), width)
     return codes

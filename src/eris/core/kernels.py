@@ -158,8 +158,8 @@ def run_in_block(
 
 @compiled
 def move_whole_blocks(
-    vector: Vector,
-    pieces: Vector,
+    source: Vector,
+    target: Vector,
     outward: bool,
     quotas: NDArray[np.int64],
     tables: NDArray[np.unsignedinteger],
@@ -182,24 +182,25 @@ def move_whole_blocks(
         for j in range(shards.shape[0]):
             slot = quotas[shards[j]]
             quota = quotas[shards[j] + 1] - slot
-            target = at[j] - low[j]
+            offset = at[j] - low[j]
             for b in range(start, stop):
-                local = target + quota * (first_block + b)
+                local = offset + quota * (first_block + b)
                 slots = tables[rows[b], slot : slot + quota]
-                block = vector[length * (first_block + b) : length * (first_block + b + 1)]
-                piece = pieces[local : local + quota]
+                first = length * (first_block + b)
                 if outward:
+                    piece, block = target[local : local + quota], source[first : first + length]
                     for i in range(quota):
                         piece[i] = block[slots[i]]
                 else:
+                    piece, block = source[local : local + quota], target[first : first + length]
                     for i in range(quota):
                         block[slots[i]] = piece[i]
 
 
 @compiled
 def move_blocks(
-    vector: Vector,
-    pieces: Vector,
+    source: Vector,
+    target: Vector,
     outward: bool,
     quotients: NDArray[np.int64],
     remainders: NDArray[np.int64],
@@ -214,7 +215,8 @@ def move_blocks(
 ) -> None:
     """Move coordinates low[j] … high[j] of ``shards[j]`` between a vector and ``pieces[at[j]:]``.
 
-    ``outward`` cuts pieces out of the vector, otherwise they are put back.
+    ``outward`` cuts pieces (the target) out of the vector (the source), otherwise they are put
+    back. Only the target is written, so the source may be read-only.
     """
     for b in range(rows.shape[0]):
         for j in range(shards.shape[0]):
@@ -224,12 +226,13 @@ def move_blocks(
             if take <= 0:
                 continue
             slots = tables[rows[b], slot : slot + take]
-            block = vector[first:end]
-            piece = pieces[at[j] + relative : at[j] + relative + take]
+            local = at[j] + relative
             if outward:
+                piece, block = target[local : local + take], source[first:end]
                 for i in range(take):
                     piece[i] = block[slots[i]]
             else:
+                piece, block = source[local : local + take], target[first:end]
                 for i in range(take):
                     block[slots[i]] = piece[i]
 

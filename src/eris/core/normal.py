@@ -63,13 +63,12 @@ def inverse_normal(values: NDArray[np.float64]) -> None:
     distribution is symmetric.
     """
     for i in range(values.shape[0]):
-        p = values[i] + 2.0**-54
-        q = p - 0.5
+        # In this order the sum is exact; (u + ½ cell) − ½ would round where u ≥ ½.
+        q = (values[i] - 0.5) + 2.0**-54
         if abs(q) <= 0.425:
             values[i] = q * _ratio(0.180625 - q * q, _A, _B)
             continue
-        # The upper tail by reflection: 1 − u − ½ cell is exact, 1 − p is not.
-        tail = p if q < 0 else (1.0 - values[i]) - 2.0**-54
+        tail = values[i] + 2.0**-54 if q < 0 else (1.0 - values[i]) - 2.0**-54
         r = np.sqrt(-log(tail))
         magnitude = _ratio(r - 1.6, _C, _D) if r <= 5.0 else _ratio(r - 5.0, _E, _F)
         values[i] = -magnitude if q < 0 else magnitude

@@ -113,8 +113,12 @@ class Stratum:
             for (shard, low, high), where in busy:
                 start = int(self.cumulative[shard])
                 inside, piece = part[start + low : start + high], pieces[where : where + high - low]
-                piece[:], inside[:] = (inside, inside) if outward else (piece, piece)
+                if outward:
+                    piece[:] = inside
+                else:
+                    inside[:] = piece
             return
+        source, target = (part, pieces) if outward else (pieces, part)
         shards, low, high = np.array([r for r, _ in busy], np.int64).T.copy()
         offsets = np.array([where for _, where in busy], np.int64)
         first = min(map(self._block_of, shards.tolist(), low.tolist()))
@@ -122,14 +126,14 @@ class Stratum:
         whole = self._whole(shards, low, high)
         if whole:
             kernels.move_whole_blocks(
-                part, pieces, outward, self._quotients, self.tables,
+                source, target, outward, self._quotients, self.tables,
                 self._rows(whole.start, whole.stop), whole.start, shards, low, offsets,
                 1 if len(busy) <= 16 else 32,
             )  # fmt: skip
         for begin, end in ((first, whole.start), (whole.stop, stop)) if whole else ((first, stop),):
             if begin < end:
                 kernels.move_blocks(
-                    part, pieces, outward, self._quotients, self._remainders, self.blocks,
+                    source, target, outward, self._quotients, self._remainders, self.blocks,
                     self.tables, self._rows(begin, end), begin, shards, low, high, offsets,
                 )  # fmt: skip
 
@@ -245,10 +249,13 @@ class ShardMap:
         self, shards: Sequence[Vector], into: Vector | None = None, start: int = 0
     ) -> Vector:
         """The vector whose shards (or their pieces from ``start`` on) are given; undoes split."""
-        if into is None:
-            into = np.empty(self.n, np.float32)
         if len(shards) != self.shards:
             raise InvalidSetting("shards", len(shards), f"{self.shards} pieces")
+        if into is None:
+            given = sum(map(len, shards))
+            if given != self.n:
+                raise InvalidSetting("shards", f"{given} values", f"all {self.n}, or into=…")
+            into = np.empty(self.n, np.float32)
         ranges = []
         for shard, piece in enumerate(shards):
             begin = min(start, self.size(shard))
@@ -259,6 +266,8 @@ class ShardMap:
         return into
 
     def _stripe(self, start: int, stop: int | None) -> list[tuple[int, int, int]]:
+        if start < 0 or (stop is not None and stop < start):
+            raise InvalidSetting("piece", (start, stop), "0 ≤ start ≤ stop")
         sizes = [self.size(shard) for shard in range(self.shards)]
         return [
             (self._label(a), min(start, size), size if stop is None else min(stop, size))
@@ -277,7 +286,8 @@ class ShardMap:
             return False
         at = base.__array_interface__["data"][0]
         for piece in shards:
-            if piece.base is not base or piece.__array_interface__["data"][0] != at:
+            inside = piece.base is base and piece.flags.c_contiguous
+            if not inside or piece.__array_interface__["data"][0] != at:
                 return False
             at += piece.nbytes
         return bool(at == base.__array_interface__["data"][0] + base.nbytes)

@@ -25,8 +25,8 @@ def shift_step(omega: float) -> float:
     >>> round(shift_step(0.0), 6)
     0.707107
     """
-    if not omega >= 0:
-        raise InvalidSetting("omega", omega, "0 or more")
+    if not 0 <= omega < math.inf:
+        raise InvalidSetting("omega", omega, "a finite number, 0 or more")
     return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
 
 

@@ -1,19 +1,19 @@
 """How a data set is split among clients: who holds which samples.
 
-The order comes from Philox, keyed by a hash of the seed and the purpose, by sorting its raw
-64-bit words: words and stable sort are specified, whereas the order of a library's shuffle may
-change with its version. So the same seed gives the same split everywhere.
+The order is a permutation from the stream named (seed, "partition"), the stable order of its
+words: words and stable sort are specified, whereas the order of a library's shuffle may change
+with its version. So the same seed gives the same split everywhere.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sized
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
 
 Indices = NDArray[np.int64]
 
@@ -51,7 +51,4 @@ def iid(
 
 
 def _order(count: int, seed: int) -> Indices:
-    key = hashlib.blake2b(f"{int(seed)}/partition".encode(), digest_size=16).digest()
-    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-    words = generator.bit_generator.random_raw(count)
-    return np.argsort(words, kind="stable").astype(np.int64, copy=False)
+    return Stream(seed, "partition").permutations(1, count)[0]

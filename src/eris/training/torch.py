@@ -11,10 +11,10 @@ number of threads; PyTorch splits sums by thread, so compare runs under ``single
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Literal, TypedDict, Unpack
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
 from eris.training.trainer import LocalUpdate, Vector
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -70,7 +71,7 @@ class TorchTrainer:
 
     A round makes ``steps`` steps, or ``epochs`` passes over the data, on batches of
     ``batch_size`` (``None``: all the data in one batch, the papers' unbiased setting). The order
-    of the batches and what the model itself draws (dropout) are streams of their own, named by
+    of the batches and what the model itself draws (dropout) come from streams of their own, named by
     (seed, client, round), so a round's update does not depend on who trained before.
     """
 
@@ -87,7 +88,7 @@ class TorchTrainer:
         epochs: int | None = None,
         loss: Loss = functional.cross_entropy,
         seed: int = 0,
-        client: int | str = 0,
+        client: int = 0,
         running_statistics: RunningStatistics = "refuse",
     ) -> None:
         _check_data(inputs, targets)
@@ -105,7 +106,8 @@ class TorchTrainer:
         self._learning_rate, self._momentum = learning_rate, momentum
         self._batch_size = min(batch_size or len(inputs), len(inputs))
         self._steps = steps if epochs is None else epochs * -(-len(inputs) // self._batch_size)
-        self._seed, self._client = seed, client
+        self._batch_orders = Stream(seed, "batches", client=client)
+        self._model_draws = Stream(seed, "model", client=client)
         self._buffer: Tensor | None = None
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
@@ -114,7 +116,7 @@ class TorchTrainer:
         total = torch.zeros_like(position)
         losses = []
         self._model.train()
-        with _drawing_from(self._stream("model", round)):
+        with _drawing_from(replace(self._model_draws, round=round)):
             for inputs, targets in itertools.islice(self._batches(round), self._steps):
                 _write(position, self._parameters)
                 gradient, loss = self._gradient(inputs, targets)
@@ -165,18 +167,14 @@ class TorchTrainer:
     def _batches(self, round: int) -> Iterator[tuple[Tensor, Tensor]]:
         if self._batch_size == len(self._inputs):
             yield from itertools.repeat((self._inputs, self._targets))
-        words = self._stream("batches", round)
-        while True:
-            # Raw words and a stable sort are specified; a library's shuffle may change.
-            order = torch.from_numpy(np.argsort(words.random_raw(len(self._inputs)), kind="stable"))
+        stream, size = replace(self._batch_orders, round=round), len(self._inputs)
+        for epoch in itertools.count():
+            # Row ``epoch`` of Stream.permutations, without knowing how many there will be.
+            words = stream.words(epoch * size, size)
+            order = torch.from_numpy(np.argsort(words, kind="stable"))
             for start in range(0, len(order), self._batch_size):
                 chosen = order[start : start + self._batch_size]
                 yield self._inputs[chosen], self._targets[chosen]
-
-    def _stream(self, purpose: str, round: int) -> np.random.Philox:
-        name = f"{int(self._seed)}/{purpose}/{self._client}/{int(round)}"
-        key = hashlib.blake2b(name.encode(), digest_size=16).digest()
-        return np.random.Philox(key=int.from_bytes(key, "little"))
 
 
 class TrainerSettings(TypedDict, total=False):
@@ -281,10 +279,11 @@ def single_threaded() -> Iterator[None]:
 
 
 @contextmanager
-def _drawing_from(words: np.random.Philox) -> Iterator[None]:
+def _drawing_from(stream: Stream) -> Iterator[None]:
     # Dropout draws from PyTorch's global generator; lend it a seed and put its state back after.
+    # One word: the generator's engine looks at 32 bits of its seed.
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(words.random_raw() >> 1))
+        torch.default_generator.manual_seed(int(stream.words(0, 1)[0]))
         yield
 
 

@@ -1,0 +1,220 @@
+"""Messages to bytes and back. Hostile bytes give an error that names the field, never a crash.
+
+Decoding allocates in proportion to the bytes it was given, and it refuses to look at more than
+``Limits.message_bytes``. What the numbers *mean* (does this shard exist, is this count right) is
+checked by the machines against the agreed settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from eris.core.compress import Encoded, Encoding
+from eris.core.errors import MalformedMessage
+from eris.protocol import eris_pb2 as pb
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Header,
+    Message,
+    Payload,
+    Refusal,
+    Result,
+    Snapshot,
+)
+
+VERSION = 1
+LONGEST_REASON = 500
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a receiver is willing to read."""
+
+    message_bytes: int = 64 << 20
+    members: int = 1 << 20
+    slots: int = 8
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message.
+
+    >>> ask = CatchUp(Header(federation=7, epoch=0, sender=2, round=5, shard=1, segment=0), have=3)
+    >>> decode(encode(ask)) == ask
+    True
+    """
+    header = message.header
+    out = pb.Message(
+        header=pb.Header(
+            version=VERSION,
+            federation=header.federation,
+            epoch=header.epoch,
+            sender=header.sender,
+            round=header.round,
+            shard=header.shard,
+            segment=header.segment,
+        )
+    )
+    match message:
+        case Contribution():
+            out.contribution.based_on = message.based_on
+            out.contribution.samples = message.samples
+            out.contribution.steps = message.steps
+            _fill(out.contribution.payload, message.payload)
+        case Result():
+            out.result.previous = message.previous
+            out.result.included = pack_included(message.included)
+            out.result.samples = message.samples
+            out.result.sample_steps = message.sample_steps
+            if message.payload is not None:
+                _fill(out.result.payload, message.payload)
+        case CatchUp():
+            out.catch_up.have = message.have
+        case Snapshot():
+            out.snapshot.at = message.at
+            out.snapshot.updates = message.updates
+            _fill(out.snapshot.model, message.model)
+            if message.reference is not None:
+                _fill(out.snapshot.reference, message.reference)
+            for slot in message.slots:
+                _fill(out.snapshot.slots.add(), slot)
+        case Refusal():
+            out.refusal.reason = message.reason[:LONGEST_REASON]
+    return out.SerializeToString(deterministic=True)
+
+
+def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
+    """The message in ``data``, or :class:`MalformedMessage` naming what is wrong with it."""
+    if len(data) > limits.message_bytes:
+        raise MalformedMessage("message", f"has {len(data)} bytes; at most {limits.message_bytes}")
+    parsed = pb.Message()
+    try:
+        parsed.ParseFromString(data)
+    except DecodeError as error:
+        raise MalformedMessage("message", f"is not a message of this schema ({error})") from None
+    if not parsed.HasField("header"):
+        raise MalformedMessage("header", "is missing")
+    if parsed.header.version != VERSION:
+        raise MalformedMessage(
+            "header.version", f"is {parsed.header.version}; this node speaks version {VERSION}"
+        )
+    header = Header(
+        federation=parsed.header.federation,
+        epoch=parsed.header.epoch,
+        sender=parsed.header.sender,
+        round=parsed.header.round,
+        shard=parsed.header.shard,
+        segment=parsed.header.segment,
+    )
+    match parsed.WhichOneof("body"):
+        case "contribution":
+            return _contribution(header, parsed.contribution)
+        case "result":
+            return _result(header, parsed.result, limits)
+        case "catch_up":
+            return CatchUp(header, parsed.catch_up.have)
+        case "snapshot":
+            return _snapshot(header, parsed.snapshot, limits)
+        case "refusal":
+            return Refusal(header, parsed.refusal.reason[:LONGEST_REASON])
+        case _:
+            raise MalformedMessage("body", "is missing or of a kind this node does not know")
+
+
+def pack_included(included: Iterable[int]) -> bytes:
+    """A set of client numbers as a bitmap, lowest bit first.
+
+    >>> pack_included({0, 3, 8}).hex()
+    '0901'
+    """
+    members = sorted(included)
+    bits = bytearray(members[-1] // 8 + 1 if members else 0)
+    for client in members:
+        bits[client // 8] |= 1 << client % 8
+    return bytes(bits)
+
+
+def unpack_included(bitmap: bytes) -> frozenset[int]:
+    """The set that :func:`pack_included` packed."""
+    return frozenset(
+        8 * at + bit
+        for at, byte in enumerate(bitmap)
+        if byte
+        for bit in range(8)
+        if byte >> bit & 1
+    )
+
+
+def _fill(out: pb.Payload, payload: Payload) -> None:
+    out.encoding = int(payload.encoded.encoding)  # type: ignore[assignment]
+    out.count = payload.encoded.count
+    out.parameter = payload.encoded.parameter
+    out.stream = payload.stream
+    out.data = payload.encoded.data
+
+
+def _payload(field: str, parsed: pb.Payload) -> Payload:
+    try:
+        encoding = Encoding(parsed.encoding)
+    except ValueError:
+        raise MalformedMessage(f"{field}.encoding", f"{parsed.encoding} is not known") from None
+    if not math.isfinite(parsed.parameter) or parsed.parameter < 0:
+        raise MalformedMessage(f"{field}.parameter", f"is {parsed.parameter}; expected 0 or more")
+    encoded = Encoded(encoding, parsed.count, parsed.data, parsed.parameter)
+    return Payload(encoded, parsed.stream)
+
+
+def _contribution(header: Header, parsed: pb.Contribution) -> Contribution:
+    if not parsed.HasField("payload"):
+        raise MalformedMessage("contribution.payload", "is missing")
+    if not 1 <= parsed.samples < 1 << 40:
+        raise MalformedMessage("contribution.samples", f"is {parsed.samples}; expected 1 or more")
+    if parsed.steps < 1:
+        raise MalformedMessage("contribution.steps", f"is {parsed.steps}; expected 1 or more")
+    payload = _payload("contribution.payload", parsed.payload)
+    return Contribution(header, parsed.based_on, parsed.samples, parsed.steps, payload)
+
+
+def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
+    if 8 * len(parsed.included) > limits.members + 7:
+        raise MalformedMessage("result.included", f"names more than {limits.members} clients")
+    if parsed.included.endswith(b"\0"):
+        raise MalformedMessage("result.included", "ends in a zero byte; a set has one encoding")
+    included = unpack_included(parsed.included)
+    if not parsed.previous < header.round:
+        raise MalformedMessage(
+            "result.previous", f"is {parsed.previous}; expected less than round {header.round}"
+        )
+    payload = None
+    if parsed.HasField("payload"):
+        payload = _payload("result.payload", parsed.payload)
+        if not included or parsed.samples < len(included):
+            raise MalformedMessage("result.included", "does not fit the number of samples")
+    elif included or parsed.samples or parsed.sample_steps:
+        raise MalformedMessage("result.payload", "is missing although clients are included")
+    return Result(header, parsed.previous, included, parsed.samples, parsed.sample_steps, payload)
+
+
+def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:
+    if not parsed.HasField("model"):
+        raise MalformedMessage("snapshot.model", "is missing")
+    if len(parsed.slots) > limits.slots:
+        raise MalformedMessage("snapshot.slots", f"has more than {limits.slots} vectors")
+    reference = None
+    if parsed.HasField("reference"):
+        reference = _payload("snapshot.reference", parsed.reference)
+    return Snapshot(
+        header,
+        parsed.at,
+        parsed.updates,
+        _payload("snapshot.model", parsed.model),
+        reference,
+        tuple(_payload("snapshot.slots", slot) for slot in parsed.slots),
+    )

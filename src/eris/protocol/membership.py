@@ -1,0 +1,70 @@
+"""The view of an epoch: who is a member, who has data, who owns which shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eris.core.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class View:
+    """Members by position; ``clients`` contribute, ``owners[a]`` aggregates shard a.
+
+    ``samples`` gives each client's agreed weight; only the paper's mode needs it.
+
+    >>> View.serverless(["anna", "ben", "cleo"], aggregators=2, shards=4).owners
+    (0, 1, 0, 1)
+    """
+
+    members: tuple[str, ...]
+    clients: tuple[int, ...]
+    owners: tuple[int, ...]
+    samples: tuple[int, ...] | None = None
+    epoch: int = 0
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for name in self.members:
+            if name in seen:
+                raise InvalidSetting("members", name, "every member's name once")
+            seen.add(name)
+        for what, numbers in (("clients", self.clients), ("owners", self.owners)):
+            for number in numbers:
+                if not 0 <= number < len(self.members):
+                    raise InvalidSetting(
+                        what, number, f"a member's number, 0 to {len(self.members) - 1}"
+                    )
+        if len(set(self.clients)) != len(self.clients):
+            raise InvalidSetting("clients", self.clients, "every client once")
+        if not self.clients or not self.owners:
+            raise InvalidSetting("view", self.members, "at least one client and one owner")
+        if self.samples is not None and (
+            len(self.samples) != len(self.clients) or min(self.samples) < 1
+        ):
+            raise InvalidSetting("samples", self.samples, "a positive weight for every client")
+
+    @classmethod
+    def serverless(
+        cls,
+        names: list[str],
+        *,
+        aggregators: int,
+        shards: int | None = None,
+        samples: tuple[int, ...] | None = None,
+    ) -> View:
+        """Everyone is a client, the first ``aggregators`` own the shards in turn (ERIS)."""
+        if not 1 <= aggregators <= len(names):
+            raise InvalidSetting("aggregators", aggregators, f"1 to {len(names)}, the members")
+        owners = tuple(shard % aggregators for shard in range(shards or aggregators))
+        return cls(tuple(names), tuple(range(len(names))), owners, samples)
+
+    @classmethod
+    def central(cls, names: list[str], *, samples: tuple[int, ...] | None = None) -> View:
+        """A server without data, last in the view, owns the one shard (FedAvg)."""
+        members = (*names, "server")
+        return cls(members, tuple(range(len(names))), (len(names),), samples)
+
+    def owned_by(self, member: int) -> tuple[int, ...]:
+        """The shards a member owns."""
+        return tuple(shard for shard, owner in enumerate(self.owners) if owner == member)

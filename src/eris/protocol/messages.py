@@ -1,0 +1,94 @@
+"""What nodes say to each other, as plain frozen values (the schema is ``eris.proto``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eris.core.compress import Encoded
+
+
+@dataclass(frozen=True)
+class Header:
+    """Who speaks of which segment of which round."""
+
+    federation: int
+    epoch: int
+    sender: int
+    round: int
+    shard: int
+    segment: int
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """(shard, segment)."""
+        return self.shard, self.segment
+
+
+@dataclass(frozen=True)
+class Payload:
+    """An encoded segment and, where coordinates were dropped, the name of the kept set's stream."""
+
+    encoded: Encoded
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A client's segment, to the owner of its shard."""
+
+    header: Header
+    based_on: int
+    samples: int
+    steps: int
+    payload: Payload
+
+
+@dataclass(frozen=True)
+class Result:
+    """The one result of a segment and round. ``payload`` is None where it was withheld."""
+
+    header: Header
+    previous: int
+    included: frozenset[int]
+    samples: int
+    sample_steps: int
+    payload: Payload | None
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """Asks for every result of a segment after round ``have``."""
+
+    header: Header
+    have: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A segment's replicated state after the result of round ``at``."""
+
+    header: Header
+    at: int
+    updates: int
+    model: Payload
+    reference: Payload | None
+    slots: tuple[Payload, ...]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Tells a client that its contribution was left out, and why."""
+
+    header: Header
+    reason: str
+
+
+Message = Contribution | Result | CatchUp | Snapshot | Refusal
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A message and whom it is for."""
+
+    to: tuple[int, ...]
+    message: Message
