@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
 from eris.training.torch import (
     TorchTrainer,
     evaluate,
@@ -157,11 +158,12 @@ def test_an_epoch_visits_every_sample_once() -> None:
     assert [sorted(epoch) for epoch in epochs] == [list(range(10))] * 2
     assert epochs[0] != epochs[1]
     # Recorded once: the order is part of what a seed means, on every machine.
-    assert epochs[0] == [8, 1, 5, 6, 0, 3, 9, 4, 2, 7]
+    assert epochs[0] == [7, 4, 6, 8, 1, 0, 9, 5, 2, 3]
+    assert epochs == Stream(0, "batches").permutations(2, 10).tolist()
 
 
 def test_the_same_round_again_gives_the_same_bits() -> None:
-    settings: dict[str, Any] = {"batch_size": 4, "epochs": 2, "seed": 3, "client": "hospital-a"}
+    settings: dict[str, Any] = {"batch_size": 4, "epochs": 2, "seed": 3, "client": 5}
     one, other = trainer(**settings), trainer(**settings)
     torch.rand(7)  # whatever else draws from the global generator does not matter
     other.update(start(), round=8)  # nor which rounds came before, without momentum
@@ -182,11 +184,11 @@ def test_batches_differ_by_seed_client_and_round(change: dict[str, int]) -> None
 def test_dropout_draws_from_the_clients_own_stream() -> None:
     before = torch.random.get_rng_state()
     updates = []
-    for seed in (0, 0, 1):
-        model = network(dropout=0.5)
-        updates.append(trainer(model, seed=seed).update(start(), round=0).vector)
+    for seed, client, round in ((0, 0, 0), (0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        lent = trainer(network(dropout=0.5), seed=seed, client=client)
+        updates.append(lent.update(start(), round).vector)
     assert np.array_equal(updates[0], updates[1])
-    assert not np.array_equal(updates[0], updates[2])
+    assert not any(np.array_equal(updates[0], other) for other in updates[2:])
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -351,6 +353,8 @@ def test_models_of_other_types_are_refused() -> None:
         ({"batch_size": 0}, "batch_size is 0; expected at least 1"),
         ({"epochs": 0}, "epochs is 0; expected at least 1"),
         ({"epochs": 2, "steps": 3}, "steps is 3; expected nothing beside epochs=2"),
+        ({"client": -1}, "stream client is -1; expected an integer from 0"),
+        ({"seed": 2**64}, "stream seed is 18446744073709551616; expected an integer from 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], complaint: str) -> None:

@@ -46,10 +46,11 @@ def clip(vector: Vector, bound: float) -> tuple[Vector, float]:
     """The vector, scaled down to L2 norm ``bound`` if it is longer, and its norm before that.
 
     Norms are float64. Scaled coordinates are rounded to float32 *towards zero*, after a margin of
-    2⁻⁴⁰ for float64's own rounding, so the result is never longer than ``bound``. The norm is as
-    private as the vector; it is returned for the client's own records.
+    2⁻⁴⁰ for float64's own rounding, so what was scaled is never longer than ``bound``. The norm is
+    as private as the vector; it is returned for the client's own records.
 
-    >>> clip(np.array([3, 4], np.float32), 2.5)
+    >>> clipped, norm = clip(np.array([3, 4], np.float32), 2.5)
+    >>> clipped.round(3), norm
     (array([1.5, 2. ], dtype=float32), 5.0)
     """
     _positive("bound", bound)
@@ -142,16 +143,13 @@ def epsilon(claim: PrivacyClaim, delta: float) -> float:
 
     Good to about ten digits. Infinite without noise, 0 where δ alone covers everything.
 
-    >>> epsilon(PrivacyClaim("laplace", sensitivity=1.0, sigma=1.0, rounds=1), delta=1e-5)
+    >>> epsilon(PrivacyClaim("laplace", 1.0, sigma=1.0, rounds=1), 1e-5)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    eris.core.errors.InvalidSetting: mechanism is 'laplace'; expected 'gaussian', the only one this \
-accountant knows
+    eris.core.errors.InvalidSetting: mechanism is 'laplace'; expected 'gaussian', ...
     """
     if claim.mechanism != "gaussian":
-        raise InvalidSetting(
-            "mechanism", claim.mechanism, "'gaussian', the only one this accountant knows"
-        )
+        raise InvalidSetting("mechanism", claim.mechanism, "'gaussian', all this accountant knows")
     if claim.sampling_rate != 1:
         raise InvalidSetting(
             "sampling_rate",

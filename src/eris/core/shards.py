@@ -301,6 +301,11 @@ class ShardPlan(Protocol):
         """Number of shards A."""
         ...
 
+    @property
+    def rotate(self) -> int:
+        """Shards are drawn anew every that many rounds; 0: never."""
+        ...
+
     def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
         """The map for a model of n coordinates in a round."""
         ...

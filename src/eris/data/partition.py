@@ -27,7 +27,7 @@ def iid(
     or ``clients`` is not an extension of a smaller one.
 
     >>> [part.tolist() for part in iid(10, clients=2, samples_per_client=3, seed=0)]
-    [[8, 7, 4], [5, 9, 6]]
+    [[8, 0, 5], [9, 3, 4]]
     """
     count = labels_or_count if isinstance(labels_or_count, int) else len(labels_or_count)
     if clients < 1:
@@ -51,4 +51,5 @@ def iid(
 
 
 def _order(count: int, seed: int) -> Indices:
-    return Stream(seed, "partition").permutations(1, count)[0]
+    order: Indices = Stream(seed, "partition").permutations(1, count)[0]
+    return order

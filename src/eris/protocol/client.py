@@ -12,10 +12,9 @@ from eris.core.compress import Encoding, RandK, RandP, encode_values
 from eris.core.errors import InvalidSetting
 from eris.core.shift import advance, difference
 from eris.core.streams import Stream
-from eris.protocol.membership import View
-from eris.protocol.messages import CatchUp, Contribution, Header, Outgoing, Payload, Result
+from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Result
 from eris.protocol.replica import Replica
-from eris.protocol.settings import Key, Segment, Settings, stream_tag
 
 Vector = NDArray[np.float32]
 
@@ -23,14 +22,15 @@ Vector = NDArray[np.float32]
 class Client:
     """One member's client machine, on the node's replica."""
 
-    def __init__(self, settings: Settings, view: View, me: int, replica: Replica) -> None:
-        self.settings, self.view, self.me, self.replica = settings, view, me, replica
+    def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
+        self.agreement, self.me, self.replica = agreement, me, replica
         self.round = 0
         self.left_out: list[tuple[int, Key]] = []
         """(round, segment) of contributions that are in no result."""
         self._sent: dict[tuple[int, Key], Vector | None] = {}
         self._retry_at = float("inf")
         self._asked = 0
+        settings = agreement.settings
         independent = settings.masks == "independent"
         self.own_reference = np.zeros(settings.n, np.float32) if independent else None
 
@@ -39,59 +39,51 @@ class Client:
     def begin(self, round: int, now: float) -> None:
         """Enter a round; from ``catch_up_after`` on, missing results are asked for."""
         self.round = round
-        self._retry_at = now + self.settings.catch_up_after
+        self._retry_at = now + self.agreement.settings.catch_up_after
         self._asked = 0
 
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
         """This round's contributions, one a segment, each for the owner of its shard."""
-        if update.shape != (self.settings.n,):
-            raise InvalidSetting("update", update.shape, f"({self.settings.n},) coordinates")
+        n = self.agreement.settings.n
+        if update.shape != (n,) or update.dtype != np.float32:
+            found = f"{update.dtype} array of shape {update.shape}"
+            raise InvalidSetting("update", found, f"{n} float32 values")
         if samples < 1:
             raise InvalidSetting("samples", samples, "at least 1: it is the client's weight")
-        if self.settings.rule.normalises_steps:
+        if steps < 1:
+            raise InvalidSetting("steps", steps, "at least 1 local step")
+        if self.agreement.settings.rule.normalises_steps:
             update = update / np.float32(steps)
-        layout = self.settings.layout(self.round)
-        return [
-            Outgoing(
-                (self.view.owners[segment.shard],),
-                self._contribution(update, segment, samples, steps),
-            )
-            for segment in layout.segments.values()
-        ]
+        out = []
+        for key, segment in self.agreement.segments(self.round).items():
+            payload, self._sent[self.round, key] = self._encode(update, segment)
+            header = self.agreement.header(self.me, self.round, key)
+            based_on = self.replica.versions[key]
+            message = Contribution(header, based_on, samples, steps, payload)
+            out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
+        return out
 
-    def _contribution(
-        self, update: Vector, segment: Segment, samples: int, steps: int
-    ) -> Contribution:
-        key = segment.key
-        coordinates = self.settings.layout(self.round).coordinates(key)
-        payload, sent = self._encode(update[coordinates], coordinates, segment)
-        self._sent[self.round, key] = sent
-        header = Header(self.settings.fingerprint, self.view.epoch, self.me, self.round, *key)
-        return Contribution(header, self.replica.versions[key], samples, steps, payload)
-
-    def _encode(
-        self, values: Vector, coordinates: NDArray[np.int64], segment: Segment
-    ) -> tuple[Payload, Vector | None]:
+    def _encode(self, update: Vector, segment: Segment) -> tuple[Payload, Vector | None]:
         """What travels, and (paper's mode) what the own reference moves along if it is included."""
-        settings = self.settings
+        values, settings, round = segment.gather(update), self.agreement.settings, self.round
         if settings.compressor is None:
             return Payload(encode_values(values)), None
         reference = self.replica.reference if self.own_reference is None else self.own_reference
         assert reference is not None
-        shifted = difference(values, reference[coordinates])
+        shifted = difference(values, segment.gather(reference))
         if not isinstance(settings.compressor, RandP | RandK):
-            draw = Stream(settings.seed, f"quantise/{segment.number}", self.round, self.me,
-                          segment.shard)  # fmt: skip
+            purpose = f"quantise/{segment.number}"
+            draw = Stream(settings.seed, purpose, round, self.me, segment.shard)
             return Payload(settings.compressor.encode(shifted, draw)), None
-        kept = settings.kept(self.round, self.me)
-        places = kept.among(coordinates)
-        stream = stream_tag(settings.mask_stream(self.round, self.me))
-        payload = Payload(encode_values(shifted[places], Encoding.KEPT), stream)
+        places = self.agreement.places(round, segment.key, self.me)
+        tag = self.agreement.mask_tag(round, self.me)
+        payload = Payload(encode_values(shifted[places], Encoding.KEPT), tag)
         if self.own_reference is None:
             return payload, None
-        spread = np.zeros(segment.size, np.float32)
-        spread[places] = shifted[places] * np.float32(kept.scale)
-        return payload, spread
+        moved = np.zeros(segment.size, np.float32)
+        scale = self.agreement.kept(round, self.me).scale
+        moved[places] = shifted[places] * np.float32(scale)
+        return payload, moved
 
     # -- following ----------------------------------------------------------------------------
 
@@ -99,36 +91,32 @@ class Client:
         """Learn from an applied result whether this client is in it."""
         key, round = result.header.key, result.header.round
         for past in [p for p in self._sent if p[1] == key and p[0] <= round]:
-            sent = self._sent.pop(past)
+            moved = self._sent.pop(past)
             if past[0] < round or self.me not in result.included:
                 self.left_out.append(past)
-            elif self.own_reference is not None and sent is not None:
-                coordinates = self.settings.layout(round).coordinates(key)
-                gamma = self.settings.shift_step(len(coordinates))
-                self.own_reference[coordinates] = advance(
-                    self.own_reference[coordinates], sent, gamma
-                )
+            elif self.own_reference is not None and moved is not None:
+                segment = self.agreement.segments(round)[key]
+                gamma = self.agreement.shift_step(segment)
+                reference = segment.gather(self.own_reference)
+                segment.scatter(self.own_reference, advance(reference, moved, gamma))
 
     def tick(self, now: float) -> list[Outgoing]:
         """Ask for results that have not come: the owner first, then one peer after another."""
         if now < self._retry_at or self.replica.settled(self.round):
             return []
-        self._retry_at = now + self.settings.retry_every
+        self._retry_at = now + self.agreement.settings.retry_every
         missing = [key for key, version in self.replica.versions.items() if version < self.round]
-        out = [self.ask(key, self._peer(key)) for key in missing]
+        asks = [self._ask(key) for key in missing if len(self.agreement.view.members) > 1]
         self._asked += 1
-        return [ask for ask in out if ask.to != (self.me,)]
+        return asks
 
-    def ask(self, key: Key, peer: int) -> Outgoing:
-        """Ask one peer for what this node misses of a segment."""
-        header = Header(
-            self.settings.fingerprint, self.view.epoch, self.me, max(1, self.round), *key
-        )
-        return Outgoing((peer,), CatchUp(header, self.replica.versions[key]))
+    def _ask(self, key: Key) -> Outgoing:
+        header = self.agreement.header(self.me, max(1, self.round), key)
+        return Outgoing((self._peer(key),), CatchUp(header, self.replica.versions[key]))
 
     def _peer(self, key: Key) -> int:
-        owner = self.view.owners[key[0]]
+        owner = self.agreement.view.owners[key[0]]
         if self._asked == 0 and owner != self.me:
             return owner
-        others = [m for m in range(len(self.view.members)) if m != self.me]
-        return others[(self._asked + key[0] + key[1]) % len(others)] if others else self.me
+        others = [m for m in range(len(self.agreement.view.members)) if m != self.me]
+        return others[(self._asked + sum(key)) % len(others)]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from eris.core.errors import ErisError
 from eris.protocol.aggregator import Aggregator
+from eris.protocol.agreement import Agreement
 from eris.protocol.client import Client
-from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -22,7 +22,6 @@ from eris.protocol.messages import (
     Snapshot,
 )
 from eris.protocol.replica import Replica
-from eris.protocol.settings import Settings
 
 Vector = NDArray[np.float32]
 
@@ -30,12 +29,13 @@ Vector = NDArray[np.float32]
 class Node:
     """One member of a federation, without I/O."""
 
-    def __init__(self, settings: Settings, view: View, me: int, initial: Vector) -> None:
-        self.settings, self.view, self.me = settings, view, me
-        self.replica = Replica(settings, view, initial)
-        self.client = Client(settings, view, me, self.replica) if me in view.clients else None
+    def __init__(self, agreement: Agreement, me: int, initial: Vector) -> None:
+        self.agreement, self.me = agreement, me
+        self.replica = Replica(agreement, initial)
+        view = agreement.view
+        self.client = Client(agreement, me, self.replica) if me in view.clients else None
         owns = bool(view.owned_by(me))
-        self.aggregator = Aggregator(settings, view, me, self.replica) if owns else None
+        self.aggregator = Aggregator(agreement, me, self.replica) if owns else None
         self.refused: list[str] = []
         """Why contributions of this node were refused, and messages to it that it refused."""
         self._others = tuple(m for m in range(len(view.members)) if m != me)
@@ -45,43 +45,37 @@ class Node:
         """The current model."""
         return self.replica.model
 
-    def begin(self, round: int, now: float) -> list[Outgoing]:
-        """Enter a round."""
+    def begin(self, round: int, now: float, *, aggregating: bool = True) -> list[Outgoing]:
+        """Enter a round; without ``aggregating`` its shards are left as they are for this round."""
         if self.client is not None:
             self.client.begin(round, now)
-        return self._publish(self.aggregator.begin(round, now)) if self.aggregator else []
+        if self.aggregator is None or not aggregating:
+            return []
+        return self._publish(self.aggregator.begin(round, now))
 
     def restart(self, round: int, now: float) -> list[Outgoing]:
-        """Enter a round after a crash: what was being collected is lost."""
+        """Come back in the middle of a round after a crash: what was being collected is lost."""
         if self.client is not None:
             self.client.begin(round, now)
         return self._publish(self.aggregator.abstain(round, now)) if self.aggregator else []
 
-    def contribute(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
+    def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
         """Send this node's update of the round; segments of its own shards stay here."""
-        assert self.client is not None
+        assert self.client is not None, "only a client contributes"
         out = []
         for outgoing in self.client.contribute(update, samples, steps):
-            if outgoing.to == (self.me,):
-                out += self.receive(outgoing.message, now)
-            else:
-                out.append(outgoing)
+            own = outgoing.to == (self.me,)
+            out += self.receive(outgoing.message, self.me) if own else [outgoing]
         return out
 
-    def receive(self, message: Message, now: float) -> list[Outgoing]:
-        """Take a message in. A message that makes no sense here is noted and otherwise ignored."""
-        header = message.header
+    def receive(self, message: Message, source: int) -> list[Outgoing]:
+        """Take a message in from a member; one that makes no sense here is noted and ignored."""
         try:
-            if header.federation != self.settings.fingerprint:
-                raise ErisError("belongs to a federation with other settings")
-            if header.epoch != self.view.epoch or header.sender >= len(self.view.members):
-                raise ErisError(f"is of epoch {header.epoch}; this node is in {self.view.epoch}")
-            if header.round < 1 or header.key not in self.replica.versions:
-                raise ErisError(f"names round {header.round}, segment {header.key}: no such thing")
-            return self._dispatch(message, now)
+            self._check(message, source)
+            return self._dispatch(message)
         except ErisError as error:
             kind = type(message).__name__.lower()
-            self.refused.append(f"{kind} from member {header.sender}: {error}")
+            self.refused.append(f"{kind} from member {source}: {error}")
             return []
 
     def tick(self, now: float) -> list[Outgoing]:
@@ -89,35 +83,43 @@ class Node:
         out = self._publish(self.aggregator.tick(now)) if self.aggregator else []
         return out + (self.client.tick(now) if self.client is not None else [])
 
-    def _dispatch(self, message: Message, now: float) -> list[Outgoing]:
+    def _check(self, message: Message, source: int) -> None:
+        header, view = message.header, self.agreement.view
+        if header.federation != self.agreement.settings.fingerprint:
+            raise ErisError("belongs to a federation with other settings")
+        if header.epoch != view.epoch:
+            raise ErisError(f"is of epoch {header.epoch}; this node is in {view.epoch}")
+        if header.round < 1 or header.key not in self.replica.versions:
+            raise ErisError(f"names round {header.round}, segment {header.key}: there is none")
+        if isinstance(message, Result):
+            # Any peer may pass a result on, but only the owner may have made it.
+            if header.sender != view.owners[header.shard]:
+                raise ErisError(f"member {header.sender} does not own shard {header.shard}")
+        elif header.sender != source:
+            raise ErisError(f"claims to be from member {header.sender}")
+
+    def _dispatch(self, message: Message) -> list[Outgoing]:
         match message:
             case Contribution():
                 if self.aggregator is None:
                     raise ErisError("this node owns no shard")
-                results, answers = self.aggregator.receive(message, now)
-                own = [a for a in answers if a.to == (self.me,)]
-                for answer in own:
-                    self._dispatch(answer.message, now)
+                results, answers = self.aggregator.receive(message)
+                for answer in answers:
+                    if answer.to == (self.me,):
+                        self._dispatch(answer.message)
                 return self._publish(results) + [a for a in answers if a.to != (self.me,)]
             case Result():
                 self._apply(message)
                 return []
-            case CatchUp():
-                return self._serve(message)
+            case CatchUp(header, have):
+                missed = self.replica.since(header.key, have, self.me)
+                return [Outgoing((header.sender,), answer) for answer in missed]
             case Snapshot():
                 self.replica.adopt(message)
                 return []
-            case Refusal():
-                self.refused.append(f"round {message.header.round}, segment {message.header.key}: "
-                                    f"{message.reason}")  # fmt: skip
+            case Refusal(header, reason):
+                self.refused.append(f"round {header.round}, segment {header.key}: {reason}")
                 return []
-
-    def _serve(self, message: CatchUp) -> list[Outgoing]:
-        key, asker = message.header.key, message.header.sender
-        chain = self.replica.results_after(key, message.have)
-        if chain is None:
-            return [Outgoing((asker,), self.replica.snapshot(key, self.me))]
-        return [Outgoing((asker,), result) for result in chain]
 
     def _publish(self, results: list[Result]) -> list[Outgoing]:
         """Apply own results before they leave, so that a crash cannot lead to a second one."""
@@ -126,11 +128,6 @@ class Node:
         return [Outgoing(self._others, result) for result in results if self._others]
 
     def _apply(self, result: Result) -> None:
-        owner = self.view.owners[result.header.shard]
-        if result.header.sender != owner:
-            raise ErisError(
-                f"member {result.header.sender} does not own shard {result.header.shard}"
-            )
         for applied in self.replica.offer(result):
             if self.client is not None:
                 self.client.follow(applied)

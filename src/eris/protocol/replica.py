@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.shift import advance, estimate
-from eris.protocol.membership import View
-from eris.protocol.messages import Header, Payload, Result, Snapshot
-from eris.protocol.settings import Key, Segment, Settings, stream_tag
+from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.messages import Payload, Result, Snapshot
 
 Vector = NDArray[np.float32]
 
@@ -27,20 +26,22 @@ Vector = NDArray[np.float32]
 class Replica:
     """One node's copy of the model and of everything needed to continue from it."""
 
-    def __init__(self, settings: Settings, view: View, initial: Vector) -> None:
+    def __init__(self, agreement: Agreement, initial: Vector) -> None:
+        settings = agreement.settings
         if initial.shape != (settings.n,):
             raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
-        self.settings, self.view = settings, view
+        self.agreement = agreement
         self.model = np.array(initial, np.float32)
         compressed = settings.compressor is not None
         self.reference = np.zeros(settings.n, np.float32) if compressed else None
         self.slots = [np.full(settings.n, value, np.float32) for value in settings.rule.initial]
-        self.versions: dict[Key, int] = dict.fromkeys(settings.layout(1).segments, 0)
-        self.updates: dict[Key, int] = dict.fromkeys(self.versions, 0)
-        self._log: dict[Key, dict[int, Result]] = {key: {} for key in self.versions}
-        self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in self.versions}
-        # Only a client of the paper's mode needs each result as such; a snapshot would skip some.
-        self._keep_all = settings.rotates or settings.masks == "independent"
+        self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
+        self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
+        self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
+        self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
+        # A snapshot skips results, and with them who was included (which a client of the paper's
+        # mode must know) or the shards of a turn that is over.
+        self._keep_all = bool(settings.plan.rotate) or settings.masks == "independent"
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -50,7 +51,7 @@ class Replica:
 
     def ready(self, round: int) -> bool:
         """Whether a client may train for ``round``: shards drawn anew need the old ones settled."""
-        return self.settled(self.settings.turn_start(round) - 1)
+        return self.settled(self.agreement.turn_start(round) - 1)
 
     def results_after(self, key: Key, have: int) -> list[Result] | None:
         """The chain of results after round ``have``, or None if it is no longer kept."""
@@ -59,17 +60,21 @@ class Replica:
             return None
         return chain if chain or self.versions[key] <= have else None
 
+    def since(self, key: Key, have: int, sender: int) -> list[Result | Snapshot]:
+        """What a peer at round ``have`` of a segment needs to get where this replica is."""
+        chain = self.results_after(key, have)
+        return [self.snapshot(key, sender)] if chain is None else list(chain)
+
     def result_of(self, key: Key, round: int) -> Result | None:
         """The result of one round, if there was one and it is still kept."""
         return self._log[key].get(round)
 
     def digest(self, key: Key) -> bytes:
         """A hash of a segment's whole state; equal exactly where the bits are."""
-        coordinates = self.settings.layout(max(1, self.versions[key])).coordinates(key)
-        hashed = hashlib.sha256()
+        segment = self.agreement.segments(max(1, self.versions[key]))[key]
+        hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little"))
         for vector in self._vectors():
-            hashed.update(vector[coordinates].tobytes())
-        hashed.update(self.updates[key].to_bytes(8, "little"))
+            hashed.update(segment.gather(vector).tobytes())
         return hashed.digest()
 
     def _vectors(self) -> Iterator[Vector]:
@@ -86,57 +91,51 @@ class Replica:
         A result whose predecessor is missing waits. One that is older than the segment, or already
         known, changes nothing.
         """
-        key, round = result.header.key, result.header.round
-        if round <= self.versions[key]:
+        key = result.header.key
+        if result.header.round <= self.versions[key]:
             return []
         self._check(result)
         self._waiting[key].setdefault(result.previous, result)
         applied: list[Result] = []
-        progress = True
-        while progress:
-            progress = False
-            for waiting_key in self._waiting if self.settings.rotates else (key,):
-                waiting = self._waiting[waiting_key]
-                while (following := waiting.get(self.versions[waiting_key])) is not None:
-                    if not self.ready(following.header.round):
-                        break
-                    self._apply(following)
-                    applied.append(following)
-                    progress = True
-                    for previous in [p for p in waiting if p < self.versions[waiting_key]]:
-                        del waiting[previous]
+        while (following := self._next(key)) is not None:
+            self._apply(following)
+            applied.append(following)
         return applied
 
+    def _next(self, key: Key) -> Result | None:
+        """A waiting result whose time has come; only a new turn makes other segments' come too."""
+        for candidate in self.agreement.keys if self.agreement.settings.plan.rotate else (key,):
+            result = self._waiting[candidate].get(self.versions[candidate])
+            if result is not None and self.ready(result.header.round):
+                return result
+        return None
+
     def _segment(self, result: Result) -> Segment:
-        return self.settings.layout(result.header.round).segments[result.header.key]
+        return self.agreement.segments(result.header.round)[result.header.key]
 
     def _check(self, result: Result) -> None:
         """Refuse a result that does not fit the agreement before anything of it is stored."""
         if result.payload is None:
             return
-        if not result.included <= set(self.view.clients):
+        if not result.included <= set(self.agreement.view.clients):
             raise MalformedMessage("result.included", "names a client that is not in the view")
-        if len(result.included) < self.settings.min_included:
-            raise MalformedMessage(
-                "result.included",
-                f"names {len(result.included)} clients; at least {self.settings.min_included}",
-            )
-        self._values(result)
+        least = self.agreement.settings.min_included
+        if len(result.included) < least:
+            found = f"names {len(result.included)} clients; expected at least {least}"
+            raise MalformedMessage("result.included", found)
+        values, _ = self._values(result)
+        if not np.isfinite(values).all():
+            raise MalformedMessage("result.payload.data", "holds values that are not finite")
 
     def _values(self, result: Result) -> tuple[Vector, NDArray[np.int64] | None]:
         """The published values and, where only kept ones travelled, their places."""
         assert result.payload is not None
-        segment = self._segment(result)
-        encoded = result.payload.encoded
-        if self.settings.download_encoding == Encoding.DENSE:
-            return decode_values(encoded, Encoding.DENSE, segment.size), None
-        round = result.header.round
-        if result.payload.stream != stream_tag(self.settings.mask_stream(round)):
-            raise MalformedMessage(
-                "result.payload.stream", "names another kept set than the round's"
-            )
-        coordinates = self.settings.layout(round).coordinates(segment.key)
-        places = self.settings.kept(round).among(coordinates)
+        round, encoded = result.header.round, result.payload.encoded
+        if self.agreement.download_encoding == Encoding.DENSE:
+            return decode_values(encoded, Encoding.DENSE, self._segment(result).size), None
+        if result.payload.stream != self.agreement.mask_tag(round):
+            raise MalformedMessage("result.payload.stream", "names another round's kept set")
+        places = self.agreement.places(round, result.header.key)
         return decode_values(encoded, Encoding.KEPT, len(places)), places
 
     def _apply(self, result: Result) -> None:
@@ -144,65 +143,63 @@ class Replica:
         if result.payload is not None:
             self._replay(result)
             self.updates[key] += 1
-        self.versions[key] = round
+        self._move_to(key, round)
         log = self._log[key]
         log[round] = result
-        if not self._keep_all:
-            while len(log) > self.settings.history:
-                del log[min(log)]
+        if not self._keep_all and len(log) > self.agreement.settings.history:
+            del log[min(log)]
+
+    def _move_to(self, key: Key, version: int) -> None:
+        self.versions[key] = version
+        waiting = self._waiting[key]
+        self._waiting[key] = {p: result for p, result in waiting.items() if p >= version}
 
     def _replay(self, result: Result) -> None:
         """x ← rule(x, s + v̄) and s ← s + γ v̄ on one segment (or x ← rule(x, v̄) without shift)."""
-        settings, segment = self.settings, self._segment(result)
-        values, places = self._values(result)
-        coordinates = settings.layout(result.header.round).coordinates(segment.key)
-        direction = values
-        if settings.compressor is not None:
-            assert self.reference is not None
-            increment = values
-            if settings.masked:
-                # The mean was of unscaled values; 1/p makes it unbiased, once.
-                increment = values * np.float32(settings.kept(result.header.round).scale)
-            if places is not None:
-                spread = np.zeros(segment.size, np.float32)
-                spread[places] = increment
-                increment = spread
-            gamma = settings.shift_step(segment.size)
-            reference = self.reference[coordinates]
-            direction, self.reference[coordinates] = self._shifted(
-                reference, increment, gamma, result
-            )
-        steps = result.sample_steps / result.samples
-        slots = tuple(slot[coordinates] for slot in self.slots)
+        segment, rule = self._segment(result), self.agreement.settings.rule
+        direction = self._direction(result, segment)
+        slots = tuple(segment.gather(slot) for slot in self.slots)
         count = self.updates[segment.key] + 1
-        model, slots = settings.rule.step(self.model[coordinates], direction, slots, count, steps)
-        self.model[coordinates] = model
+        steps = result.sample_steps / result.samples
+        model, slots = rule.step(segment.gather(self.model), direction, slots, count, steps)
+        segment.scatter(self.model, model)
         for slot, new in zip(self.slots, slots, strict=True):
-            slot[coordinates] = new
+            segment.scatter(slot, new)
 
-    def _shifted(
-        self, reference: Vector, increment: Vector, gamma: float, result: Result
-    ) -> tuple[Vector, Vector]:
-        """(v̂, next reference); in the paper's mode only the included clients' references moved."""
-        if self.settings.masks == "shared":
-            return estimate(reference, increment), advance(reference, increment, gamma)
-        share = included_share(self.view, result)
-        scale = 1.0
-        if self.settings.estimate == "unbiased":
-            scale = share * len(self.view.clients) / len(result.included)
-        return (
-            estimate(reference, np.float32(scale) * increment),
-            advance(reference, np.float32(share) * increment, gamma),
-        )
+    def _direction(self, result: Result, segment: Segment) -> Vector:
+        """What the rule is given; with shifted compression the reference moves on."""
+        values, places = self._values(result)
+        if self.reference is None:
+            return values
+        if self.agreement.settings.masked:
+            # The mean was of unscaled values; 1/p makes it unbiased, once.
+            values = values * np.float32(self.agreement.kept(result.header.round).scale)
+        if places is not None:
+            increment = np.zeros(segment.size, np.float32)
+            increment[places] = values
+        else:
+            increment = values
+        reference = segment.gather(self.reference)
+        gamma = self.agreement.shift_step(segment)
+        moved = increment
+        if self.agreement.settings.masks == "independent":
+            # Only the included clients' references moved, each by its agreed weight.
+            share = self.agreement.included_share(result)
+            moved = np.float32(share) * increment
+            if self.agreement.settings.estimate == "unbiased":
+                factor = len(self.agreement.view.clients) / len(result.included)
+                increment = np.float32(factor) * moved
+        segment.scatter(self.reference, advance(reference, moved, gamma))
+        return estimate(reference, increment)
 
     # -- far behind ---------------------------------------------------------------------------
 
     def snapshot(self, key: Key, sender: int) -> Snapshot:
         """This segment's state, for a peer that is further behind than the results kept here."""
         version = self.versions[key]
-        coordinates = self.settings.layout(max(1, version)).coordinates(key)
-        header = Header(self.settings.fingerprint, self.view.epoch, sender, version, *key)
-        model, *rest = (Payload(encode_values(v[coordinates])) for v in self._vectors())
+        segment = self.agreement.segments(max(1, version))[key]
+        header = self.agreement.header(sender, max(1, version), key)
+        model, *rest = (Payload(encode_values(segment.gather(v))) for v in self._vectors())
         reference = rest.pop(0) if self.reference is not None else None
         return Snapshot(header, version, self.updates[key], model, reference, tuple(rest))
 
@@ -211,26 +208,17 @@ class Replica:
         key = snapshot.header.key
         if snapshot.at <= self.versions[key] or self._keep_all:
             return False
-        segment = self.settings.layout(1).segments[key]
-        coordinates = self.settings.layout(1).coordinates(key)
+        segment = self.agreement.segments(1)[key]
         payloads = [snapshot.model, *((snapshot.reference,) if snapshot.reference else ())]
         payloads += snapshot.slots
         vectors = list(self._vectors())
         if len(payloads) != len(vectors):
-            raise MalformedMessage(
-                "snapshot", f"has {len(payloads)} vectors; this federation has {len(vectors)}"
-            )
+            found = f"has {len(payloads)} vectors; this federation's state has {len(vectors)}"
+            raise MalformedMessage("snapshot", found)
         values = [decode_values(p.encoded, Encoding.DENSE, segment.size) for p in payloads]
         for vector, new in zip(vectors, values, strict=True):
-            vector[coordinates] = new
-        self.versions[key], self.updates[key] = snapshot.at, snapshot.updates
+            segment.scatter(vector, new)
+        self.updates[key] = snapshot.updates
         self._log[key].clear()
-        self._waiting[key] = {p: r for p, r in self._waiting[key].items() if p >= snapshot.at}
+        self._move_to(key, snapshot.at)
         return True
-
-
-def included_share(view: View, result: Result) -> float:
-    """Σ_{k∈I} w_k with the agreed weights (paper's mode)."""
-    if view.samples is None:
-        raise InvalidSetting("samples", None, "every client's weight in the view (paper's mode)")
-    return result.samples / sum(view.samples)

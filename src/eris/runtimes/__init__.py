@@ -1,0 +1,1 @@
+"""Runtimes carry messages between nodes; they decide nothing."""

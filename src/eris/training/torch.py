@@ -71,8 +71,8 @@ class TorchTrainer:
 
     A round makes ``steps`` steps, or ``epochs`` passes over the data, on batches of
     ``batch_size`` (``None``: all the data in one batch, the papers' unbiased setting). The order
-    of the batches and what the model itself draws (dropout) come from streams of their own, named by
-    (seed, client, round), so a round's update does not depend on who trained before.
+    of the batches and what the model itself draws (dropout) come from streams of their own, named
+    by (seed, client, round), so a round's update does not depend on who trained before.
     """
 
     def __init__(

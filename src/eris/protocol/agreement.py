@@ -1,0 +1,166 @@
+"""What follows from a federation's settings and view: shards, segments, kept sets, steps.
+
+Pure functions of (settings, view, round) that every node evaluates alike, kept for the current
+rounds so that nodes in one process share the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.compress import Encoding, RandK, RandP
+from eris.core.errors import InvalidSetting
+from eris.core.masks import KeptSet
+from eris.core.shards import ShardMap, segment_length
+from eris.core.shift import shift_step
+from eris.core.streams import Stream
+from eris.protocol.membership import View
+from eris.protocol.messages import Header, Result
+from eris.protocol.settings import Settings
+
+Vector = NDArray[np.float32]
+Key = tuple[int, int]
+"""(shard, segment number): names a segment."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A contiguous piece of a shard: the unit that is sent, combined, published and versioned."""
+
+    shard_map: ShardMap
+    shard: int
+    number: int
+    start: int
+    stop: int
+
+    @property
+    def key(self) -> Key:
+        """(shard, segment number)."""
+        return self.shard, self.number
+
+    @property
+    def size(self) -> int:
+        """Coordinates in the segment."""
+        return self.stop - self.start
+
+    def gather(self, vector: Vector) -> Vector:
+        """The segment of a whole vector."""
+        return self.shard_map.gather(vector, self.shard, self.start, self.stop)
+
+    def scatter(self, vector: Vector, values: Vector) -> None:
+        """Write the segment back into a whole vector."""
+        self.shard_map.scatter(vector, values, self.shard, self.start)
+
+
+class Agreement:
+    """Settings and view of a federation, and what follows from them."""
+
+    def __init__(self, settings: Settings, view: View) -> None:
+        if len(view.owners) != settings.plan.shards:
+            raise InvalidSetting(
+                "owners", len(view.owners), f"one for each of {settings.plan.shards} shards"
+            )
+        if settings.masks == "independent" and view.samples is None:
+            raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
+                                 "mode weighs references by it")  # fmt: skip
+        self.settings, self.view = settings, view
+        self._layouts: dict[int, dict[Key, Segment]] = {}
+        self._kept: dict[tuple[int, int], KeptSet] = {}
+        self._places: dict[tuple[int, int, Key], NDArray[np.int64]] = {}
+        self.keys = tuple(self.segments(1))
+
+    # -- shards and segments ------------------------------------------------------------------
+
+    def turn_start(self, round: int) -> int:
+        """The first round with the same shards as ``round`` (rounds count from 1)."""
+        rotate = self.settings.plan.rotate
+        return round - (round - 1) % rotate if rotate else 1
+
+    def segments(self, round: int) -> dict[Key, Segment]:
+        """All segments of a round by name."""
+        start = self.turn_start(round)
+        if start not in self._layouts:
+            if len(self._layouts) > 2:
+                self._layouts.pop(next(iter(self._layouts)))
+            self._layouts[start] = self._lay_out(start)
+        return self._layouts[start]
+
+    def _lay_out(self, round: int) -> dict[Key, Segment]:
+        settings = self.settings
+        shard_map = settings.plan.at(settings.n, settings.seed, round - 1)
+        sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
+        length = segment_length(max(sizes), settings.segment_size)
+        # As many segments in every shard and turn, so that a segment's name outlives a rotation;
+        # where sizes differ by one the last may be empty.
+        count = -(-max(sizes) // length)
+        return {
+            (shard, i): Segment(
+                shard_map, shard, i, min(i * length, size), min((i + 1) * length, size)
+            )
+            for shard, size in enumerate(sizes)
+            for i in range(count)
+        }
+
+    def header(self, sender: int, round: int, key: Key) -> Header:
+        """The header of a message of this federation."""
+        return Header(self.settings.fingerprint, self.view.epoch, sender, round, *key)
+
+    # -- compression --------------------------------------------------------------------------
+
+    @property
+    def download_encoding(self) -> Encoding:
+        """How results travel: as small as contributions where all clients keep the same."""
+        kept = self.settings.masked and self.settings.masks == "shared"
+        return Encoding.KEPT if kept else Encoding.DENSE
+
+    def _mask_owner(self, client: int) -> int:
+        return client + 1 if self.settings.masks == "independent" else 0
+
+    def mask_stream(self, round: int, client: int = 0) -> Stream:
+        """The stream behind a kept set; one for all clients unless masks are independent."""
+        return Stream(self.settings.seed, "mask", round, self._mask_owner(client))
+
+    def mask_tag(self, round: int, client: int = 0) -> int:
+        """The 64-bit name of that stream on the wire."""
+        name = self.mask_stream(round, client).name
+        return int(name[0]) | int(name[1]) << 32
+
+    def kept(self, round: int, client: int = 0) -> KeptSet:
+        """The kept set of a round (of a client, where masks are independent)."""
+        compressor = self.settings.compressor
+        assert isinstance(compressor, RandP | RandK)
+        name = (round, self._mask_owner(client))
+        if name not in self._kept:
+            self._forget(round)
+            self._kept[name] = compressor.kept(self.settings.n, self.mask_stream(round, client))
+        return self._kept[name]
+
+    def places(self, round: int, key: Key, client: int = 0) -> NDArray[np.int64]:
+        """Where in a segment the kept coordinates are."""
+        name = (round, self._mask_owner(client), key)
+        if name not in self._places:
+            segment = self.segments(round)[key]
+            coordinates = segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
+            self._places[name] = self.kept(round, client).among(coordinates)
+        return self._places[name]
+
+    def _forget(self, round: int) -> None:
+        """Drop the kept sets of rounds that are over; a straggler's can be derived again."""
+        for old in [name for name in self._kept if abs(name[0] - round) > 1]:
+            del self._kept[old]
+        for past in [name for name in self._places if abs(name[0] - round) > 1]:
+            del self._places[past]
+
+    def shift_step(self, segment: Segment) -> float:
+        """γ for a segment (masks act on the whole vector, quantisers on a segment)."""
+        assert self.settings.compressor is not None
+        size = self.settings.n if self.settings.masked else max(1, segment.size)
+        return shift_step(self.settings.compressor.omega(size))
+
+    def included_share(self, result: Result) -> float:
+        """Σ_{k∈I} w_k with the agreed weights (paper's mode)."""
+        assert self.view.samples is not None
+        return result.samples / sum(self.view.samples)

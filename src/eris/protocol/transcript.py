@@ -1,0 +1,217 @@
+"""The record of a run: every message as it was sent, and what an observer sees of it.
+
+An adversary is given a :class:`View` cut from a transcript, never the inside of a run. Every member
+receives all published results; an aggregator also receives other clients' contributions to the
+shards it owns; a link carries what one member sends another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.protocol import eris_pb2 as pb
+from eris.protocol.codec import VERSION, decode
+from eris.protocol.membership import View as Membership
+from eris.protocol.messages import Contribution, Message, Result
+
+Vector = NDArray[np.float32]
+_MAGIC = b"ERIS-TRANSCRIPT\n"
+_LARGEST_RECORD = 1 << 30
+
+
+@dataclass(frozen=True)
+class Record:
+    """One message as it left its sender."""
+
+    time: float
+    sender: int
+    receivers: tuple[int, ...]
+    data: bytes
+
+    @property
+    def message(self) -> Message:
+        """The decoded message."""
+        return decode(self.data)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one observer has: records in the order they were sent, or the final model alone."""
+
+    observer: str
+    records: tuple[Record, ...]
+    final_model: Vector | None = None
+
+    def messages(self) -> Iterator[Message]:
+        """The decoded messages."""
+        return (record.message for record in self.records)
+
+    def contributions(self) -> Iterator[Contribution]:
+        """Clients' contributions that the observer received (its own are not among them)."""
+        return (m for m in self.messages() if isinstance(m, Contribution))
+
+    def results(self) -> Iterator[Result]:
+        """Published results that the observer received or made."""
+        return (m for m in self.messages() if isinstance(m, Result))
+
+
+@dataclass
+class Transcript:
+    """All messages of a run, with who was who.
+
+    >>> transcript = Transcript(Membership.serverless(["anna", "ben"], aggregators=1))
+    >>> transcript.as_aggregator(1)
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: observer is 1; expected a member that owns a shard: 0
+    """
+
+    membership: Membership
+    settings: str = ""
+    records: list[Record] = field(default_factory=list)
+    final_model: Vector | None = None
+
+    def record(self, time: float, sender: int, receivers: tuple[int, ...], data: bytes) -> None:
+        """Note a message that was sent (whether or not it arrives)."""
+        self.records.append(Record(time, sender, receivers, data))
+
+    # -- observers ----------------------------------------------------------------------------
+
+    def as_aggregator(self, member: int) -> Observation:
+        """All that a member that owns shards sends and receives."""
+        owners = sorted(set(self.membership.owners))
+        if member not in owners:
+            known = ", ".join(map(str, owners))
+            raise InvalidSetting("observer", member, f"a member that owns a shard: {known}")
+        return self._seen_by(f"aggregator {member}", lambda r: _touches(r, {member}))
+
+    def as_server(self) -> Observation:
+        """All that the one owner of everything sees (central methods)."""
+        owners = set(self.membership.owners)
+        if len(owners) != 1:
+            raise InvalidSetting("observer", "server", f"one owner; this run had {len(owners)}")
+        return self.as_aggregator(owners.pop())
+
+    def as_member(self, member: int) -> Observation:
+        """A plain member: what everyone gets (results), and what it sends itself."""
+        self._known(member)
+        return self._seen_by(
+            f"member {member}",
+            lambda r: (
+                r.sender == member
+                or (member in r.receivers and not isinstance(r.message, Contribution))
+            ),
+        )
+
+    def as_coalition(self, members: Iterable[int]) -> Observation:
+        """Several members that put together all they send and receive."""
+        group = set(members)
+        for member in group:
+            self._known(member)
+        return self._seen_by(f"coalition of {len(group)}", lambda r: _touches(r, group))
+
+    def as_link(self, sender: int, receiver: int) -> Observation:
+        """An eavesdropper on what one member sends another."""
+        self._known(sender)
+        self._known(receiver)
+        return self._seen_by(
+            f"link {sender} to {receiver}",
+            lambda r: r.sender == sender and receiver in r.receivers,
+        )
+
+    def as_final_model(self) -> Observation:
+        """Someone who is given the trained model and nothing else."""
+        if self.final_model is None:
+            raise InvalidSetting("observer", "final model", "a transcript of a finished run")
+        return Observation("final model", (), self.final_model)
+
+    def _known(self, member: int) -> None:
+        count = len(self.membership.members)
+        if not 0 <= member < count:
+            raise InvalidSetting("observer", member, f"a member's number, 0 to {count - 1}")
+
+    def _seen_by(self, observer: str, sees: Callable[[Record], bool]) -> Observation:
+        return Observation(observer, tuple(record for record in self.records if sees(record)))
+
+    # -- files --------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        """Write the transcript: a header and length-prefixed records (``eris.proto``)."""
+        header = pb.TranscriptHeader(
+            version=VERSION,
+            settings=self.settings,
+            members=self.membership.members,
+            clients=self.membership.clients,
+            owners=self.membership.owners,
+        )
+        if self.final_model is not None:
+            header.final_model = self.final_model.astype("<f4").tobytes()
+        with path.open("wb") as file:
+            file.write(_MAGIC)
+            _write(file, header.SerializeToString())
+            for record in self.records:
+                line = pb.Record(
+                    time=record.time,
+                    sender=record.sender,
+                    receivers=record.receivers,
+                    message=record.data,
+                )
+                _write(file, line.SerializeToString())
+
+    @classmethod
+    def load(cls, path: Path) -> Transcript:
+        """Read a transcript back; says what is wrong with a file that is not one."""
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                raise MalformedMessage(str(path), "is not a transcript of this package")
+            try:
+                header = pb.TranscriptHeader.FromString(_read(file, path) or b"")
+                if header.version != VERSION:
+                    raise MalformedMessage(
+                        f"{path}: version", f"is {header.version}; this package reads {VERSION}"
+                    )
+                membership = Membership(
+                    tuple(header.members), tuple(header.clients), tuple(header.owners)
+                )
+                model = np.frombuffer(header.final_model, "<f4").astype(np.float32)
+                transcript = cls(
+                    membership, header.settings, final_model=model if len(model) else None
+                )
+                while (line := _read(file, path)) is not None:
+                    record = pb.Record.FromString(line)
+                    transcript.record(
+                        record.time, record.sender, tuple(record.receivers), record.message
+                    )
+            except DecodeError as error:
+                raise MalformedMessage(str(path), f"is damaged ({error})") from None
+        return transcript
+
+
+def _touches(record: Record, members: set[int]) -> bool:
+    return record.sender in members or not members.isdisjoint(record.receivers)
+
+
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(len(data).to_bytes(8, "little"))
+    file.write(data)
+
+
+def _read(file: BinaryIO, path: Path) -> bytes | None:
+    prefix = file.read(8)
+    if not prefix:
+        return None
+    size = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or size > _LARGEST_RECORD:
+        raise MalformedMessage(str(path), "is damaged: a record's length is cut off or too large")
+    data = file.read(size)
+    if len(data) < size:
+        raise MalformedMessage(str(path), "ends in the middle of a record")
+    return data

@@ -1,0 +1,199 @@
+"""All nodes in one process, under a virtual clock, with injected faults.
+
+The same machines as on a network, moved by an event queue: messages are encoded, counted, queued
+for a virtual time and decoded. Nothing here waits; a run is a pure function of its nodes, its
+updates and its fault plan.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.protocol.agreement import Agreement
+from eris.protocol.codec import decode, encode
+from eris.protocol.messages import Message, Outgoing
+from eris.protocol.node import Node
+from eris.protocol.transcript import Transcript
+from eris.runtimes.faults import FaultPlan
+
+Vector = NDArray[np.float32]
+Train = Callable[[int, Vector, int], tuple[Vector, int, int]]
+"""(member, model, round) → (update, samples, steps)."""
+
+
+@dataclass
+class Traffic:
+    """Encoded bytes of one round, by member and by kind of message."""
+
+    sent: Counter[int] = field(default_factory=Counter)
+    received: Counter[int] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(order=True)
+class _Event:
+    time: float
+    number: int
+    happen: Callable[[], None] = field(compare=False)
+
+
+class LocalRuntime:
+    """Carries the messages of a federation inside one process.
+
+    >>> from eris.protocol.membership import View
+    >>> from eris.protocol.settings import Settings
+    >>> view = View.serverless(["anna", "ben", "cleo"], aggregators=1)
+    >>> runtime = LocalRuntime(Agreement(Settings(n=2), view), np.zeros(2, np.float32))
+    >>> _ = runtime.run_round(lambda member, model, round: (np.ones(2, np.float32), 1, 1))
+    >>> runtime.nodes[2].model
+    array([-0.01, -0.01], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        initial: Vector,
+        *,
+        faults: FaultPlan | None = None,
+        transcript: Transcript | None = None,
+    ) -> None:
+        self.agreement = agreement
+        self.nodes = [Node(agreement, me, initial) for me in range(len(agreement.view.members))]
+        self.faults = faults or FaultPlan()
+        self.transcript = transcript
+        self.now, self.round = 0.0, 0
+        self.down: set[int] = set()
+        """Members that have crashed and are not back yet."""
+        self.traffic = Traffic()
+        self._queue: list[_Event] = []
+        self._events = self._messages = 0
+
+    @property
+    def live(self) -> list[int]:
+        """Members that are up."""
+        return [member for member in range(len(self.nodes)) if member not in self.down]
+
+    def run_round(self, train: Train) -> Traffic:
+        """One round: every live client trains and contributes, then messages flow.
+
+        The round ends when every live node is settled, or at its time limit; what is under way
+        then arrives in a later round.
+        """
+        self.round += 1
+        self.traffic = Traffic()
+        settings = self.agreement.settings
+        end = self.now + settings.catch_up_after + 8 * settings.retry_every
+        self._begin(end)
+        waiting = [member for member in self.agreement.view.clients if member in self.live]
+        while True:
+            waiting = [member for member in waiting if not self._contribute(member, train)]
+            if not waiting and self._settled():
+                break
+            if not self._queue or self._queue[0].time > end:
+                self.now = end
+                break
+            event = heapq.heappop(self._queue)
+            self.now = max(self.now, event.time)
+            event.happen()
+        return self.traffic
+
+    def heal(self, rounds: int = 3) -> None:
+        """End all faults, bring everyone back and let nodes catch up without training."""
+        self.faults = FaultPlan(latency=self.faults.latency)
+        for member in sorted(self.down):
+            self._return(member)
+        for _ in range(rounds):
+            end = self.now + self.agreement.settings.catch_up_after
+            for node in self.nodes:
+                if node.client is not None:
+                    node.client.begin(self.round, self.now)
+            self._wake(end + 20 * self.agreement.settings.retry_every)
+            while self._queue and not self._settled():
+                event = heapq.heappop(self._queue)
+                self.now = max(self.now, event.time)
+                event.happen()
+
+    # -- the course of a round ----------------------------------------------------------------
+
+    def _begin(self, end: float) -> None:
+        """Bring live nodes into the round and schedule what time brings."""
+        owners = set(self.agreement.view.owners)
+        for member in self.live:
+            away = member in owners and self.faults.away(member, self.round)
+            begin = self.nodes[member].begin(self.round, self.now, aggregating=not away)
+            self._send(member, begin)
+            if (crash := self.faults.crash_of(member, self.round)) is not None:
+                after, outage = crash
+                self._at(self.now + after, lambda m=member: self.down.add(m))
+                self._at(self.now + after + outage, lambda m=member: self._return(m))
+        self._wake(end)
+
+    def _wake(self, end: float) -> None:
+        """Let every node's clock tick at the deadlines of the round."""
+        settings, round = self.agreement.settings, self.round
+        times = [self.now + settings.close_after]
+        retry = self.now + settings.catch_up_after
+        while retry < end:
+            times.append(retry)
+            retry += settings.retry_every
+        for time in times:
+            self._at(time, lambda: self._tick(round))
+
+    def _tick(self, round: int) -> None:
+        if round == self.round:
+            for member in self.live:
+                self._send(member, self.nodes[member].tick(self.now))
+
+    def _contribute(self, member: int, train: Train) -> bool:
+        """Let a client train and send once it may; returns whether it is done with that."""
+        node = self.nodes[member]
+        if member in self.down:
+            return True
+        if not node.replica.ready(self.round):
+            return False
+        self._send(member, node.contribute(*train(member, node.model, self.round)))
+        return True
+
+    def _settled(self) -> bool:
+        return all(self.nodes[member].replica.settled(self.round) for member in self.live)
+
+    def _return(self, member: int) -> None:
+        """A crashed node is back: its replica was stored, what it was collecting is lost."""
+        if member in self.down:
+            self.down.discard(member)
+            self._send(member, self.nodes[member].restart(self.round, self.now))
+
+    # -- moving messages ----------------------------------------------------------------------
+
+    def _send(self, sender: int, outgoing: Sequence[Outgoing]) -> None:
+        for out in outgoing:
+            data = encode(out.message)
+            if self.transcript is not None:
+                self.transcript.record(self.now, sender, out.to, data)
+            message = decode(data)
+            for receiver in out.to:
+                self.traffic.sent[sender] += len(data)
+                self.traffic.received[receiver] += len(data)
+                self.traffic.by_kind[type(message).__name__] += len(data)
+                self._carry(sender, receiver, message)
+
+    def _carry(self, sender: int, receiver: int, message: Message) -> None:
+        self._messages += 1
+        if self.faults.cut(sender, receiver, self.round):
+            return
+        for delay in self.faults.deliveries(self._messages):
+            self._at(self.now + delay, lambda: self._deliver(sender, receiver, message))
+
+    def _deliver(self, sender: int, receiver: int, message: Message) -> None:
+        if receiver not in self.down:
+            self._send(receiver, self.nodes[receiver].receive(message, sender))
+
+    def _at(self, time: float, happen: Callable[[], None]) -> None:
+        self._events += 1
+        heapq.heappush(self._queue, _Event(time, self._events, happen))
