@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ def exact_norm(vector: Vector) -> float:
     return math.sqrt(math.fsum(float(value) ** 2 for value in vector))
 
 
+def within(vector: Vector, bound: float) -> bool:
+    """Whether the norm is at most the bound, in rational numbers."""
+    return sum(Fraction(float(value)) ** 2 for value in vector) <= Fraction(bound) ** 2
+
+
 def gaussian_claim(sigma: float, rounds: int = 1, sensitivity: float = 1.0) -> PrivacyClaim:
     return PrivacyClaim("gaussian", sensitivity, sigma, rounds)
 
@@ -39,7 +45,7 @@ def test_a_clipped_vector_is_never_longer_than_the_bound(vector: Vector, bound: 
     clipped, norm = clip(vector, bound)
     assert clipped.dtype == np.float32
     # A vector that was not scaled is as long as float64 measured it, to its last place.
-    assert exact_norm(clipped) <= (bound if norm > bound else bound * (1 + 1e-15))
+    assert within(clipped, bound if norm > bound else bound * (1 + 1e-15))
     assert norm == pytest.approx(exact_norm(vector), rel=1e-14)
 
 
@@ -84,6 +90,14 @@ def test_vectors_that_rounding_to_nearest_would_leave_too_long() -> None:
     # 0.1f > 0.1, so scaling (1, 0) to 0.1 in float32 would exceed it.
     assert float(np.float32(0.1)) > 0.1
     assert clip(np.array([1, 0], np.float32), 0.1)[0][0] == np.nextafter(np.float32(0.1), 0)
+    # The float64 next to √3 is below it, so (1, 1, 1) would be longer than that.
+    twos = np.full(3, 2, np.float32)
+    assert not within(np.ones(3, np.float32), math.sqrt(3))
+    assert within(clip(twos, math.sqrt(3))[0], math.sqrt(3))
+
+
+def test_a_vector_as_long_as_the_bound_stays() -> None:
+    assert clip(np.array([3, 4], np.float32), 5.0)[0].tolist() == [3, 4]
 
 
 def test_the_largest_vectors_do_not_overflow() -> None:
@@ -214,7 +228,7 @@ def test_epsilon_agrees_with_the_privacy_loss_distribution() -> None:
     ],
 )
 def test_epsilon_is_exact_from_tiny_to_huge(mu: float, delta: float, expected: float) -> None:
-    assert epsilon(gaussian_claim(sigma=1 / mu), delta) == pytest.approx(expected, rel=2e-10)
+    assert epsilon(gaussian_claim(sigma=1 / mu), delta) == pytest.approx(expected, rel=2e-10, abs=0)
 
 
 def by_definition(eps: float, mu: float) -> float:

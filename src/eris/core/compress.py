@@ -285,7 +285,9 @@ def error_feedback(
 def _not_below(value: float) -> float:
     """The smallest float32 that is not below ``value``: no ratio to it may exceed 1."""
     rounded = np.float32(value)
-    return float(rounded if rounded >= value else np.nextafter(rounded, np.float32(np.inf)))
+    # Compared as doubles: against a float32, NumPy would round ``value`` first.
+    below = float(rounded) < value
+    return float(np.nextafter(rounded, np.float32(np.inf)) if below else rounded)
 
 
 def _pack(codes: NDArray[np.uint32], width: int) -> bytes:

@@ -7,6 +7,7 @@ rounds so that nodes in one process share the work.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from eris.core.compress import Encoding, RandK, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.masks import KeptSet
-from eris.core.shards import ShardMap, segment_length
+from eris.core.shardmap import Route, ShardMap
+from eris.core.shards import segment_length
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.protocol.membership import View
@@ -46,13 +48,33 @@ class Segment:
         """Coordinates in the segment."""
         return self.stop - self.start
 
+    @cached_property
+    def _route(self) -> Route:
+        return self.shard_map.route([(self.shard, self.start, self.stop)])
+
     def gather(self, vector: Vector) -> Vector:
         """The segment of a whole vector."""
-        return self.shard_map.gather(vector, self.shard, self.start, self.stop)
+        return self._route.gather(vector)
 
     def scatter(self, vector: Vector, values: Vector) -> None:
         """Write the segment back into a whole vector."""
-        self.shard_map.scatter(vector, values, self.shard, self.start)
+        self._route.scatter(vector, values)
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """The segments of one number in all shards: cut out together, they are one pass over memory."""
+
+    segments: tuple[Segment, ...]
+
+    @cached_property
+    def _route(self) -> Route:
+        shard_map = self.segments[0].shard_map
+        return shard_map.route([(s.shard, s.start, s.stop) for s in self.segments])
+
+    def cut(self, vector: Vector) -> list[Vector]:
+        """The stripe's segments of a whole vector, in the order of ``segments``."""
+        return self._route.cut(self._route.gather(vector))
 
 
 class Agreement:
@@ -68,6 +90,8 @@ class Agreement:
                                  "mode weighs references by it")  # fmt: skip
         self.settings, self.view = settings, view
         self._layouts: dict[int, dict[Key, Segment]] = {}
+        self._stripes: tuple[int, list[Stripe]] | None = None
+        self._tags: dict[tuple[int, int], int] = {}
         self._kept: dict[tuple[int, int], KeptSet] = {}
         self._places: dict[tuple[int, int, Key], NDArray[np.int64]] = {}
         self.keys = tuple(self.segments(1))
@@ -104,6 +128,18 @@ class Agreement:
             for i in range(count)
         }
 
+    def stripes(self, round: int) -> list[Stripe]:
+        """The segments of a round, by number: the order in which a client sends them, so that all
+        owners are kept busy and each can publish early segments while later ones still arrive."""
+        segments = self.segments(round)
+        start = self.turn_start(round)
+        if self._stripes is None or self._stripes[0] != start:
+            numbers = sorted({number for _, number in segments})
+            shards = range(self.settings.plan.shards)
+            stripes = [Stripe(tuple(segments[a, i] for a in shards)) for i in numbers]
+            self._stripes = (start, stripes)
+        return self._stripes[1]
+
     def header(self, sender: int, round: int, key: Key) -> Header:
         """The header of a message of this federation."""
         return Header(self.settings.fingerprint, self.view.epoch, sender, round, *key)
@@ -125,8 +161,11 @@ class Agreement:
 
     def mask_tag(self, round: int, client: int = 0) -> int:
         """The 64-bit name of that stream on the wire."""
-        name = self.mask_stream(round, client).name
-        return int(name[0]) | int(name[1]) << 32
+        who = (round, self._mask_owner(client))
+        if who not in self._tags:
+            name = self.mask_stream(round, client).name
+            self._tags[who] = int(name[0]) | int(name[1]) << 32
+        return self._tags[who]
 
     def kept(self, round: int, client: int = 0) -> KeptSet:
         """The kept set of a round (of a client, where masks are independent)."""
@@ -149,10 +188,9 @@ class Agreement:
 
     def _forget(self, round: int) -> None:
         """Drop the kept sets of rounds that are over; a straggler's can be derived again."""
-        for old in [name for name in self._kept if abs(name[0] - round) > 1]:
-            del self._kept[old]
-        for past in [name for name in self._places if abs(name[0] - round) > 1]:
-            del self._places[past]
+        for cache in (self._tags, self._kept, self._places):
+            for old in [name for name in cache if abs(name[0] - round) > 1]:
+                del cache[old]  # type: ignore[arg-type]
 
     def shift_step(self, segment: Segment) -> float:
         """γ for a segment (masks act on the whole vector, quantisers on a segment)."""

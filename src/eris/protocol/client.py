@@ -54,23 +54,25 @@ class Client:
             raise InvalidSetting("steps", steps, "at least 1 local step")
         if self.agreement.settings.rule.normalises_steps:
             update = update / np.float32(steps)
+        reference = self.replica.reference if self.own_reference is None else self.own_reference
         out = []
-        for key, segment in self.agreement.segments(self.round).items():
-            payload, self._sent[self.round, key] = self._encode(update, segment)
-            header = self.agreement.header(self.me, self.round, key)
-            based_on = self.replica.versions[key]
-            message = Contribution(header, based_on, samples, steps, payload)
-            out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
+        for stripe in self.agreement.stripes(self.round):
+            pieces = stripe.cut(update)
+            if reference is not None:
+                pieces = list(map(difference, pieces, stripe.cut(reference)))
+            for segment, piece in zip(stripe.segments, pieces, strict=True):
+                payload, self._sent[self.round, segment.key] = self._encode(piece, segment)
+                header = self.agreement.header(self.me, self.round, segment.key)
+                based_on = self.replica.versions[segment.key]
+                message = Contribution(header, based_on, samples, steps, payload)
+                out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
         return out
 
-    def _encode(self, update: Vector, segment: Segment) -> tuple[Payload, Vector | None]:
+    def _encode(self, shifted: Vector, segment: Segment) -> tuple[Payload, Vector | None]:
         """What travels, and (paper's mode) what the own reference moves along if it is included."""
-        values, settings, round = segment.gather(update), self.agreement.settings, self.round
+        settings, round = self.agreement.settings, self.round
         if settings.compressor is None:
-            return Payload(encode_values(values)), None
-        reference = self.replica.reference if self.own_reference is None else self.own_reference
-        assert reference is not None
-        shifted = difference(values, segment.gather(reference))
+            return Payload(encode_values(shifted)), None
         if not isinstance(settings.compressor, RandP | RandK):
             purpose = f"quantise/{segment.number}"
             draw = Stream(settings.seed, purpose, round, self.me, segment.shard)

@@ -11,6 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,8 +131,8 @@ class LocalRuntime:
             self._send(member, begin)
             if (crash := self.faults.crash_of(member, self.round)) is not None:
                 after, outage = crash
-                self._at(self.now + after, lambda m=member: self.down.add(m))
-                self._at(self.now + after + outage, lambda m=member: self._return(m))
+                self._at(self.now + after, partial(self.down.add, member))
+                self._at(self.now + after + outage, partial(self._return, member))
         self._wake(end)
 
     def _wake(self, end: float) -> None:
