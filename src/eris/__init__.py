@@ -1,0 +1,1 @@
+"""Train one model across organisations, with nobody in the middle."""

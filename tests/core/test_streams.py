@@ -121,6 +121,12 @@ def test_uniform_and_normal_draws_on_the_page_are_drawn_to_the_last_bit() -> Non
         assert stream.normal(i, 1).tolist() == [float(row[7])]
 
 
+def test_quantiles_on_the_page_are_computed_to_the_last_bit() -> None:
+    rows = rows_under("Normal quantiles")
+    assert len(rows) >= 10
+    assert normals([int(row[0]) for row in rows]).tolist() == [float(row[1]) for row in rows]
+
+
 def test_orders_on_the_page_are_drawn() -> None:
     rows = rows_under("Orders")
     assert rows

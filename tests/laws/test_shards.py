@@ -203,6 +203,17 @@ def test_weighted_shards_are_spread_over_the_whole_model() -> None:
         assert np.abs(share - weight / 8).max() < 5 * spread
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [(9999, 1, 10_000), (3000.7, 1, 1, 1.3, 2000.1, 1, 5000), (1, 20_000, 1), (5, 1, 5, 1, 40_000)],
+)
+def test_small_shards_between_large_ones(weights: tuple[float, ...]) -> None:
+    for n in (65_536, 99_991, 200_003):
+        shard_map, vector = WeightedPlan(weights).at(n, seed=2), distinct(n)
+        assert_partition(n, coordinates(shard_map))
+        assert same_bits(shard_map.reassemble(shard_map.split(vector)), vector)
+
+
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("index", [0, 2])
 def test_weights_that_mean_nothing_are_refused_by_index(bad: float, index: int) -> None:
@@ -501,8 +512,10 @@ def test_a_map_holds_for_so_many_rounds_and_then_changes(kind: type[ShardPlan]) 
 
 @pytest.mark.parametrize("kind", [InterleavedPlan, ContiguousPlan])
 def test_turning_labels_visits_every_shard(kind: type[InterleavedPlan | ContiguousPlan]) -> None:
-    shards = 5
+    shards = 6
     turns = np.stack([owners(kind(shards, rotate=2).at(103, round=2 * t)) for t in range(shards)])
+    for turn, owner in enumerate(turns):
+        assert np.array_equal(owner, (turns[0] - turn) % shards)
     assert np.array_equal(np.sort(turns, axis=0), np.tile(np.arange(shards)[:, None], 103))
     assert np.array_equal(owners(kind(shards, rotate=2).at(103, round=2 * shards)), turns[0])
 

@@ -1,0 +1,1 @@
+"""Published methods, one a file, each a composition of the same parts."""

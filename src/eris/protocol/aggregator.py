@@ -71,7 +71,7 @@ class Aggregator:
             return [], [self._refuse(header, "this node does not own the segment's shard")]
         if sender not in self.agreement.view.clients:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
-        current = header.round == self.round and key not in self._closed
+        current = header.round == self.round and key not in self._closed and self._may_publish
         if not current or contribution.based_on != self.replica.versions[key]:
             return [], self._missed(contribution)
         state = self._open.get(key) or self._begin_segment(key)
@@ -149,7 +149,14 @@ class Aggregator:
         behind = [key for key in self.keys if self.replica.versions[key] < last]
         return [self._withheld(key, last) for key in behind]
 
+    @property
+    def _may_publish(self) -> bool:
+        """An owner that does not yet hold the state its shards are cut from stays silent."""
+        return self.replica.ready(self.round)
+
     def _close_all(self) -> list[Result]:
+        if not self._may_publish:
+            return []
         return [self._close(key) for key in self.keys if key not in self._closed]
 
     def _withheld(self, key: Key, round: int) -> Result:

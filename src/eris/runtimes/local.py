@@ -104,21 +104,11 @@ class LocalRuntime:
             event.happen()
         return self.traffic
 
-    def heal(self, rounds: int = 3) -> None:
-        """End all faults, bring everyone back and let nodes catch up without training."""
+    def heal(self) -> None:
+        """End all faults and bring everyone back; the next rounds let all catch up."""
         self.faults = FaultPlan(latency=self.faults.latency)
         for member in sorted(self.down):
             self._return(member)
-        for _ in range(rounds):
-            end = self.now + self.agreement.settings.catch_up_after
-            for node in self.nodes:
-                if node.client is not None:
-                    node.client.begin(self.round, self.now)
-            self._wake(end + 20 * self.agreement.settings.retry_every)
-            while self._queue and not self._settled():
-                event = heapq.heappop(self._queue)
-                self.now = max(self.now, event.time)
-                event.happen()
 
     # -- the course of a round ----------------------------------------------------------------
 
