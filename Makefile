@@ -1,0 +1,58 @@
+# Everything a newcomer needs: `make demo` and `make test` set themselves up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTEST := $(BIN)/python -m pytest
+
+# One thread each: results and timings must not depend on the number of cores.
+export OMP_NUM_THREADS := 1
+export NUMBA_NUM_THREADS := 1
+
+.PHONY: help setup demo test check format proto fuzz faults bench clean
+
+help: ## What can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP) ## Create .venv and install everything, with exact versions
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,dev]'
+	@touch $@
+
+demo: setup ## Train LeNet-5 on MNIST with FedAvg, ERIS and ERIS + DSC
+	$(BIN)/eris demo
+
+test: setup ## All tests (what CI runs)
+	$(BIN)/eris data fetch mnist
+	$(PYTEST) -n 2 --dist loadfile
+
+check: setup ## Lint, types, import direction, doctests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(PYTEST) tests/test_imports.py
+	$(PYTEST) --doctest-modules src
+
+format: setup ## Put the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+proto: setup ## Generate the message code from its schema
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/eris/protocol/eris.proto
+
+fuzz: setup ## 200,000 mutated messages through the decoder
+	$(BIN)/python -m eris.testing.fuzz --count 200000
+
+faults: setup ## The fault laws over 10,000 random fault plans
+	ERIS_FAULT_PLANS=10000 $(PYTEST) tests/faults
+
+bench: setup ## Throughput of the core beside a memory copy (needs 17 GB of memory)
+	$(BIN)/python benchmarks/core.py
+
+clean: ## Remove what was installed and produced
+	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

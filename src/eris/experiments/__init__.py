@@ -1,0 +1,1 @@
+"""Recipes that put the rooms together, and what they report."""

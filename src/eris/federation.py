@@ -1,0 +1,202 @@
+"""The front door for Python users: clients and a model in, a trained model and its record out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eris.core.errors import InvalidSetting
+from eris.core.rules import ServerRule, server_rule
+from eris.methods.eris import ERIS
+from eris.methods.method import Method
+from eris.protocol.agreement import Agreement
+from eris.protocol.settings import Settings
+from eris.protocol.transcript import Transcript
+from eris.runtimes.faults import FaultPlan
+from eris.runtimes.local import LocalRuntime, Traffic
+from eris.training.trainer import Trainer
+
+Vector = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What happened in one round."""
+
+    round: int
+    traffic: Traffic
+    """Encoded bytes, by member and kind of message."""
+    included: float
+    """Mean share of the clients in the round's results."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What ``evaluate`` said of the model, in rounds in which it was asked."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The outcome of a training."""
+
+    model: Vector
+    history: tuple[RoundRecord, ...]
+    runtime: LocalRuntime
+    transcript: Transcript | None
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last evaluation."""
+        evaluated = [record.metrics for record in self.history if record.metrics]
+        return evaluated[-1] if evaluated else {}
+
+    def sent(self, *kinds: str) -> float:
+        """Mean encoded bytes a client sends in a round; of all messages or those of some kinds
+        ("Contribution": its update, "Result": what it publishes as an aggregator)."""
+        return self._per_client([record.traffic.sent for record in self.history], kinds)
+
+    def received(self, *kinds: str) -> float:
+        """Mean encoded bytes a client is sent in a round."""
+        return self._per_client([record.traffic.received for record in self.history], kinds)
+
+    def _per_client(
+        self, rounds: Sequence[Mapping[tuple[int, str], int]], kinds: Sequence[str]
+    ) -> float:
+        clients = set(self.runtime.agreement.view.clients)
+        total = sum(
+            size
+            for traffic in rounds
+            for (member, kind), size in traffic.items()
+            if member in clients and (not kinds or kind in kinds)
+        )
+        return total / len(clients) / len(rounds)
+
+
+class Federation:
+    """Clients that train one model by a method.
+
+    ``clients`` are trainers (see :mod:`eris.training`), ``initial`` is the flat model they start
+    from, ``method`` says who aggregates what. ``rule`` is a server rule or its name. Any further
+    field of :class:`~eris.protocol.settings.Settings` may be given by name.
+
+    >>> class Quadratic:
+    ...     "A client whose loss is ‖x − 1‖²/2."
+    ...     def update(self, parameters, round):
+    ...         return LocalUpdate(parameters - 1, samples=1)
+    >>> from eris.training.trainer import LocalUpdate
+    >>> federation = Federation([Quadratic() for _ in range(3)], np.zeros(4, np.float32),
+    ...                         ERIS(aggregators=2), rule=server_rule("fedavg", learning_rate=0.5))
+    >>> federation.fit(rounds=10, progress=False).model.round(3)
+    array([0.999, 0.999, 0.999, 0.999], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        clients: Sequence[Trainer],
+        initial: Vector,
+        method: Method | None = None,
+        *,
+        rule: ServerRule | str = "fedavg",
+        names: Sequence[str] | None = None,
+        samples: Sequence[int] | None = None,
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        if not clients:
+            raise InvalidSetting("clients", "none", "at least one trainer")
+        self.clients, self.method = list(clients), method or ERIS()
+        self.initial = np.asarray(initial, np.float32)
+        names = names or [f"client-{number}" for number in range(len(clients))]
+        if len(names) != len(clients):
+            raise InvalidSetting("names", len(names), f"one for each of {len(clients)} clients")
+        # The paper's mode weighs references by agreed weights; elsewhere they only break no ties.
+        parts = self.method.compose(names, samples or [1] * len(clients))
+        unknown = set(settings) - set(Settings.__dataclass_fields__)
+        if unknown:
+            known = ", ".join(Settings.__dataclass_fields__)
+            raise InvalidSetting("settings", sorted(unknown), f"some of {known}")
+        self.settings = Settings(
+            n=len(self.initial),
+            plan=parts.plan,
+            compressor=parts.compressor,
+            masks=parts.masks,
+            rule=server_rule(rule) if isinstance(rule, str) else rule,
+            seed=seed,
+            **settings,
+        )
+        self.agreement = Agreement(self.settings, parts.view)
+
+    def fit(
+        self,
+        rounds: int,
+        *,
+        evaluate: Callable[[Vector], Mapping[str, float]] | None = None,
+        evaluate_every: int = 1,
+        record: bool = False,
+        faults: FaultPlan | None = None,
+        progress: bool = True,
+    ) -> Fit:
+        """Train for ``rounds`` rounds.
+
+        ``evaluate(model)`` is asked every ``evaluate_every`` rounds and after the last;
+        ``record`` keeps every message for an audit; ``faults`` injects failures.
+        """
+        if rounds < 1:
+            raise InvalidSetting("rounds", rounds, "at least 1")
+        if evaluate_every < 1:
+            raise InvalidSetting("evaluate_every", evaluate_every, "at least 1")
+        view = self.agreement.view
+        transcript = Transcript(view, self.settings.canonical) if record else None
+        runtime = LocalRuntime(self.agreement, self.initial, faults=faults, transcript=transcript)
+        history = []
+        with _bar() if progress else nullcontext() as bar:
+            task = bar.add_task(self.method.name, total=rounds, note="") if bar else None
+            for round in range(1, rounds + 1):
+                traffic = runtime.run_round(self._train)
+                metrics: Mapping[str, float] = {}
+                if evaluate and (round % evaluate_every == 0 or round == rounds):
+                    metrics = evaluate(self._model(runtime))
+                history.append(RoundRecord(round, traffic, _included(runtime, round), metrics))
+                if bar and task is not None:
+                    bar.advance(task)
+                    if metrics:
+                        bar.update(task, note=_note(metrics))
+        model = self._model(runtime).copy()
+        if transcript is not None:
+            transcript.final_model = model
+        return Fit(model, tuple(history), runtime, transcript)
+
+    def _train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
+        client = self.agreement.view.clients.index(member)
+        # A copy: a trainer must not be able to write into the replica.
+        update = self.clients[client].update(model.copy(), round)
+        return update.vector, update.samples, update.steps
+
+    def _model(self, runtime: LocalRuntime) -> Vector:
+        """The model of the first live node (all settled nodes hold the same)."""
+        return runtime.nodes[runtime.live[0] if runtime.live else 0].model
+
+
+def _included(runtime: LocalRuntime, round: int) -> float:
+    """Mean share of clients in a round's results, as the first live node knows them."""
+    replica = runtime.nodes[runtime.live[0] if runtime.live else 0].replica
+    results = [replica.result_of(key, round) for key in runtime.agreement.keys]
+    clients = len(runtime.agreement.view.clients)
+    return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
+
+
+def _note(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description:>12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )

@@ -1,0 +1,76 @@
+"""ERIS: shards aggregated by different clients (FSA), with shifted compression (DSC) if wanted.
+
+"Federated Shard Aggregation" and its older text "ERIS". The model is exactly the one a central
+server would have produced from the same updates; no member ever holds another's whole update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from eris.core.compress import Compressor, RandP
+from eris.core.errors import InvalidSetting
+from eris.core.shards import (
+    ContiguousPlan,
+    InterleavedPlan,
+    RandomPlan,
+    ShardPlan,
+    WeightedPlan,
+)
+from eris.methods.method import Composition
+from eris.protocol.membership import View
+
+PLANS: dict[str, Callable[[int, int], ShardPlan]] = {
+    "random": RandomPlan,
+    "interleaved": InterleavedPlan,
+    "contiguous": ContiguousPlan,
+}
+
+
+@dataclass(frozen=True)
+class ERIS:
+    """``aggregators`` of the clients own one shard each (default: all of them).
+
+    ``kept_fraction`` turns on shifted compression with rand-p; ``compressor`` chooses another.
+    ``plan`` is random, interleaved or contiguous, or comes from ``capacities`` (one number an
+    aggregator, say its bandwidth). ``rotate`` draws the shards anew every that many rounds.
+    ``masks="independent"`` is the paper's mode.
+
+    >>> ERIS(aggregators=2, kept_fraction=0.05).compose(["anna", "ben", "cleo"], [1, 1, 1]).plan
+    RandomPlan(shards=2, rotate=0)
+    """
+
+    aggregators: int | None = None
+    kept_fraction: float | None = None
+    compressor: Compressor | None = None
+    plan: Literal["random", "interleaved", "contiguous"] = "random"
+    capacities: tuple[float, ...] | None = None
+    rotate: int = 0
+    masks: Literal["shared", "independent"] = "shared"
+    name: ClassVar[str] = "eris"
+
+    def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
+        """The parts for these clients."""
+        count = len(names) if self.aggregators is None else self.aggregators
+        view = View.serverless(list(names), aggregators=count, samples=tuple(samples))
+        return Composition(view, self._plan(count), self._compressor(), self.masks)
+
+    def _plan(self, count: int) -> ShardPlan:
+        if self.capacities is not None:
+            if len(self.capacities) != count:
+                found = f"{len(self.capacities)} numbers"
+                raise InvalidSetting("capacities", found, f"one for each of {count} aggregators")
+            return WeightedPlan(self.capacities, self.rotate)
+        if self.plan not in PLANS:
+            raise InvalidSetting("plan", self.plan, f"one of {', '.join(PLANS)}")
+        return PLANS[self.plan](count, self.rotate)
+
+    def _compressor(self) -> Compressor | None:
+        if self.kept_fraction is None:
+            return self.compressor
+        if self.compressor is not None:
+            found = (self.kept_fraction, self.compressor.name)
+            raise InvalidSetting("kept_fraction, compressor", found, "one of the two")
+        return RandP(self.kept_fraction)
