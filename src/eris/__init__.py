@@ -1,9 +1,23 @@
 """Train one model across organisations that may not see each other's data, with nobody in the
 middle."""
 
+from eris.core.rules import server_rule
 from eris.federation import Federation, Fit, RoundRecord
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
+from eris.runtimes.faults import FaultPlan
+from eris.training.trainer import LocalUpdate, Trainer
 
-__all__ = ["ERIS", "FedAvg", "Federation", "Fit", "RoundRecord", "__version__"]
+__all__ = [
+    "ERIS",
+    "FaultPlan",
+    "FedAvg",
+    "Federation",
+    "Fit",
+    "LocalUpdate",
+    "RoundRecord",
+    "Trainer",
+    "__version__",
+    "server_rule",
+]
 __version__ = "0.1.0"

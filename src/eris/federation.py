@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.numpy import save_file
 
 from eris.core.errors import InvalidSetting
 from eris.core.rules import ServerRule, server_rule
@@ -61,6 +63,23 @@ class Fit:
     def received(self, *kinds: str) -> float:
         """Mean encoded bytes a client is sent in a round."""
         return self._per_client([record.traffic.received for record in self.history], kinds)
+
+    def busiest(self) -> float:
+        """Mean encoded bytes a round at the busiest member, sent and received together."""
+        members = range(len(self.runtime.agreement.view.members))
+        load = dict.fromkeys(members, 0)
+        for record in self.history:
+            for traffic in (record.traffic.sent, record.traffic.received):
+                for (member, _), size in traffic.items():
+                    load[member] += size
+        return max(load.values()) / len(self.history)
+
+    def save(self, path: Path) -> None:
+        """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
+        settings = self.runtime.agreement.settings.canonical
+        about = {"settings": settings, "rounds": str(len(self.history))}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"model": self.model}, path, metadata=about)
 
     def _per_client(
         self, rounds: Sequence[Mapping[tuple[int, str], int]], kinds: Sequence[str]
@@ -137,12 +156,13 @@ class Federation:
         evaluate_every: int = 1,
         record: bool = False,
         faults: FaultPlan | None = None,
-        progress: bool = True,
+        progress: bool | str = True,
     ) -> Fit:
         """Train for ``rounds`` rounds.
 
         ``evaluate(model)`` is asked every ``evaluate_every`` rounds and after the last;
-        ``record`` keeps every message for an audit; ``faults`` injects failures.
+        ``record`` keeps every message for an audit; ``faults`` injects failures. ``progress`` shows
+        a bar, labelled with the method's name or the one given.
         """
         if rounds < 1:
             raise InvalidSetting("rounds", rounds, "at least 1")
@@ -153,7 +173,8 @@ class Federation:
         runtime = LocalRuntime(self.agreement, self.initial, faults=faults, transcript=transcript)
         history = []
         with _bar() if progress else nullcontext() as bar:
-            task = bar.add_task(self.method.name, total=rounds, note="") if bar else None
+            label = progress if isinstance(progress, str) else self.method.name
+            task = bar.add_task(label, total=rounds, note="") if bar else None
             for round in range(1, rounds + 1):
                 traffic = runtime.run_round(self._train)
                 metrics: Mapping[str, float] = {}
@@ -194,7 +215,7 @@ def _note(metrics: Mapping[str, float]) -> str:
 
 def _bar() -> Progress:
     return Progress(
-        TextColumn("{task.description:>12}"),
+        TextColumn("{task.description:>16}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),

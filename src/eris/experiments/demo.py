@@ -85,14 +85,17 @@ class Demo:
             )
 
         def score(parameters: Vector) -> Mapping[str, float]:
-            return {"accuracy": evaluate(model, parameters, test, wanted)["accuracy"]}
+            found = evaluate(model, parameters, test, wanted, batch_size=256)
+            return {"accuracy": found["accuracy"]}
 
         fits = {}
         with single_threaded():
             for name, method in self.methods().items():
                 rule = server_rule("fedavg", learning_rate=self.learning_rate)
                 federation = Federation(clients(), start, method, rule=rule, seed=self.seed)
-                fits[name] = federation.fit(self.rounds, evaluate=score)
+                fits[name] = federation.fit(
+                    self.rounds, evaluate=score, evaluate_every=2, progress=name
+                )
         self.report(fits, console)
         draw(fits, self.picture)
         console.print(f"\nPicture: {self.picture}")
@@ -100,7 +103,7 @@ class Demo:
 
     def report(self, fits: Mapping[str, Fit], console: Console) -> None:
         """Accuracy, bytes, equality and what is given away."""
-        table = Table("", "test accuracy", "sent up", "published", "down")
+        table = Table("", "test accuracy", "update, up", "results, up", "down", "busiest member")
         for name, fit in fits.items():
             up, published, down = client_traffic(fit)
             table.add_row(
@@ -109,11 +112,12 @@ class Demo:
                 f"{up / 1e3:,.1f} kB",
                 f"{published / 1e3:,.1f} kB",
                 f"{down / 1e3:,.1f} kB",
+                f"{fit.busiest() / 1e3:,.1f} kB",
             )
         console.print(table)
         console.print(
-            "Encoded bytes per client and round: its update, the results it publishes as the owner "
-            "of a shard,\nand all it is sent."
+            "Encoded bytes per round. Of a client: its update, the results it publishes as owner of "
+            "a shard, all it is sent.\nBusiest member: all it sends and is sent (FedAvg: the server)."
         )
         equal = same_bits(fits[FEDAVG].model, fits[ERIS_DENSE].model)
         console.print(
@@ -173,18 +177,20 @@ def draw(fits: Mapping[str, Fit], path: Path) -> None:
         style = "--" if name == ERIS_DENSE else "-"
         left.plot(*zip(*curve, strict=True), style, label=name, linewidth=2)
     left.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1), title="Accuracy")
+    left.xaxis.get_major_locator().set_params(integer=True)
     left.grid(alpha=0.3)
     left.legend()
-    places = np.arange(len(fits))
-    bottom = np.zeros(len(fits))
-    traffic = np.array([client_traffic(fit) for fit in fits.values()]) / 1e3
-    for column, label in enumerate(("update, up", "results, up", "down")):
-        right.bar(places, traffic[:, column], bottom=bottom, label=label, width=0.6)
-        bottom += traffic[:, column]
-    for place, total in zip(places, bottom, strict=True):
-        right.text(place, total, f"{total:,.0f} kB", ha="center", va="bottom")
-    right.set(xticks=places, ylabel="kB per client and round", title="Encoded bytes")
-    right.set_xticklabels(fits)
+    names = list(fits)
+    bars = {
+        "a client": [sum(client_traffic(fit)) / 1e3 for fit in fits.values()],
+        "the busiest member": [fit.busiest() / 1e3 for fit in fits.values()],
+    }
+    for offset, (label, heights) in zip((-0.2, 0.2), bars.items(), strict=True):
+        shown = right.bar(np.arange(len(names)) + offset, heights, 0.4, label=label)
+        right.bar_label(shown, [f"{height:,.0f}" for height in heights])
+    right.set(ylabel="kB a round, up and down", title="Encoded bytes", yscale="log")
+    right.set_xticks(np.arange(len(names)), names)
+    right.margins(y=0.2)
     right.legend()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
