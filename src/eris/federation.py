@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ from eris.training.trainer import Trainer
 Vector = NDArray[np.float32]
 
 
+class RefusedWarning(UserWarning):
+    """Contributions were left out of the training."""
+
+
 @dataclass(frozen=True)
 class RoundRecord:
     """What happened in one round."""
@@ -36,6 +41,8 @@ class RoundRecord:
     """Encoded bytes, by member and kind of message."""
     included: float
     """Mean share of the clients in the round's results."""
+    refused: tuple[str, ...] = ()
+    """Contributions and messages that were refused, and why."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What ``evaluate`` said of the model, in rounds in which it was asked."""
 
@@ -171,16 +178,20 @@ class Federation:
         view = self.agreement.view
         transcript = Transcript(view, self.settings.canonical) if record else None
         runtime = LocalRuntime(self.agreement, self.initial, faults=faults, transcript=transcript)
-        history = []
+        history: list[RoundRecord] = []
         with _bar() if progress else nullcontext() as bar:
             label = progress if isinstance(progress, str) else self.method.name
             task = bar.add_task(label, total=rounds, note="") if bar else None
             for round in range(1, rounds + 1):
-                traffic = runtime.run_round(self._train)
+                traffic = runtime.run_round(self.train)
                 metrics: Mapping[str, float] = {}
                 if evaluate and (round % evaluate_every == 0 or round == rounds):
                     metrics = evaluate(self._model(runtime))
-                history.append(RoundRecord(round, traffic, _included(runtime, round), metrics))
+                refused = _refused(runtime)
+                if refused and not any(record.refused for record in history):
+                    warnings.warn(RefusedWarning(f"round {round}: {refused[0]}"), stacklevel=2)
+                included = _included(runtime, round)
+                history.append(RoundRecord(round, traffic, included, refused, metrics))
                 if bar and task is not None:
                     bar.advance(task)
                     if metrics:
@@ -190,7 +201,8 @@ class Federation:
             transcript.final_model = model
         return Fit(model, tuple(history), runtime, transcript)
 
-    def _train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
+    def train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
+        """Ask a member's trainer for its update (what a runtime calls)."""
         client = self.agreement.view.clients.index(member)
         # A copy: a trainer must not be able to write into the replica.
         update = self.clients[client].update(model.copy(), round)
@@ -207,6 +219,15 @@ def _included(runtime: LocalRuntime, round: int) -> float:
     results = [replica.result_of(key, round) for key in runtime.agreement.keys]
     clients = len(runtime.agreement.view.clients)
     return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
+
+
+def _refused(runtime: LocalRuntime) -> tuple[str, ...]:
+    """What nodes refused since this was last asked."""
+    found = []
+    for node in runtime.nodes:
+        found += node.refused
+        node.refused.clear()
+    return tuple(found)
 
 
 def _note(metrics: Mapping[str, float]) -> str:

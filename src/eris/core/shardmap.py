@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -202,6 +203,9 @@ class Route:
         """Cut the pieces out of the vector."""
         self._check(vector)
         pieces = np.empty(self.size, np.float32) if out is None else out
+        if pieces.shape != (self.size,) or pieces.dtype != np.float32:
+            found = f"{pieces.dtype} array of shape {pieces.shape}"
+            raise InvalidSetting("out", found, f"{self.size} float32 values")
         for move in self.moves:
             move(vector, pieces, True)
         return pieces
@@ -216,8 +220,8 @@ class Route:
 
     def cut(self, pieces: Vector) -> list[Vector]:
         """The single pieces, as views of their buffer."""
-        ends = np.cumsum(self.lengths).tolist()
-        return [pieces[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+        edges = np.cumsum([0, *self.lengths]).tolist()
+        return [pieces[a:b] for a, b in pairwise(edges)]
 
 
 @dataclass(frozen=True)
@@ -317,10 +321,13 @@ class ShardMap:
         self, shards: Sequence[Vector], into: Vector | None = None, start: int = 0
     ) -> Vector:
         """The vector whose shards (or their pieces from ``start`` on) are given; undoes split."""
-        if into is None:
-            into = np.empty(self.n, np.float32)
         if len(shards) != self.shards:
             raise InvalidSetting("shards", len(shards), f"{self.shards} pieces")
+        if into is None:
+            given = sum(map(len, shards))
+            if given != self.n:
+                raise InvalidSetting("shards", f"{given} values", f"all {self.n}, or into=…")
+            into = np.empty(self.n, np.float32)
         begins = [min(start, self.size(shard)) for shard in range(self.shards)]
         ranges = [(a, begins[a], begins[a] + len(piece)) for a, piece in enumerate(shards)]
         self.route(ranges).scatter(into, np.concatenate(shards))

@@ -88,14 +88,17 @@ class Demo:
             found = evaluate(model, parameters, test, wanted, batch_size=256)
             return {"accuracy": found["accuracy"]}
 
-        fits = {}
+        rule = server_rule("fedavg", learning_rate=self.learning_rate)
+        # All of them before any trains: a bad setting is an error at once.
+        federations = {
+            name: Federation(clients(), start, method, rule=rule, seed=self.seed)
+            for name, method in self.methods().items()
+        }
         with single_threaded():
-            for name, method in self.methods().items():
-                rule = server_rule("fedavg", learning_rate=self.learning_rate)
-                federation = Federation(clients(), start, method, rule=rule, seed=self.seed)
-                fits[name] = federation.fit(
-                    self.rounds, evaluate=score, evaluate_every=2, progress=name
-                )
+            fits = {
+                name: federation.fit(self.rounds, evaluate=score, evaluate_every=2, progress=name)
+                for name, federation in federations.items()
+            }
         self.report(fits, console)
         draw(fits, self.picture)
         console.print(f"\nPicture: {self.picture}")
@@ -116,8 +119,9 @@ class Demo:
             )
         console.print(table)
         console.print(
-            "Encoded bytes per round. Of a client: its update, the results it publishes as owner of "
-            "a shard, all it is sent.\nBusiest member: all it sends and is sent (FedAvg: the server)."
+            "Encoded bytes per round. Of a client: its update, the results it publishes as owner\n"
+            "of a shard, all it is sent. Busiest member: all it sends and is sent (FedAvg: the "
+            "server)."
         )
         equal = same_bits(fits[FEDAVG].model, fits[ERIS_DENSE].model)
         console.print(

@@ -47,11 +47,14 @@ class Aggregator:
         self._open: dict[Key, _Open] = {}
         self._closed: set[Key] = set()
 
+    def finish(self) -> list[Result]:
+        """Close what is still open of the current round."""
+        return self._close_all() if self.round else []
+
     def begin(self, round: int, now: float) -> list[Result]:
-        """Enter a round. What is still open closes now; returns the results."""
-        finished = self._close_all() if self.round else []
+        """Enter a round, the one before being finished and its results applied."""
         self._enter(round, now)
-        return finished + self._settle_turn()
+        return self._settle_turns()
 
     def abstain(self, round: int, now: float) -> list[Result]:
         """Enter a round after a crash in it: contributions may be lost, so nothing is published.
@@ -61,7 +64,7 @@ class Aggregator:
         """
         self._open.clear()
         self._enter(round, now)
-        return self._settle_turn() + self._close_all()
+        return self._settle_turns() + self._close_all()
 
     def receive(self, contribution: Contribution) -> tuple[list[Result], list[Outgoing]]:
         """Add a contribution; returns results that are complete now and answers to the client."""
@@ -71,6 +74,8 @@ class Aggregator:
             return [], [self._refuse(header, "this node does not own the segment's shard")]
         if sender not in self.agreement.view.clients:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
+        if contribution.samples != self.agreement.agreed_samples(sender, contribution.samples):
+            return [], [self._refuse(header, "its samples are not those agreed in the view")]
         current = header.round == self.round and key not in self._closed and self._may_publish
         if not current or contribution.based_on != self.replica.versions[key]:
             return [], self._missed(contribution)
@@ -91,7 +96,7 @@ class Aggregator:
 
     def tick(self, now: float) -> list[Result]:
         """Close what is past its deadline."""
-        return self._close_all() if self.round and now >= self._deadline else []
+        return self.finish() if now >= self._deadline else []
 
     # -- collecting ---------------------------------------------------------------------------
 
@@ -142,12 +147,16 @@ class Aggregator:
 
     # -- publishing ---------------------------------------------------------------------------
 
-    def _settle_turn(self) -> list[Result]:
-        """Close the last round of the turn before, if this owner was away then: shards that are
-        drawn anew need every old one settled."""
-        last = self.agreement.turn_start(self.round) - 1
-        behind = [key for key in self.keys if self.replica.versions[key] < last]
-        return [self._withheld(key, last) for key in behind]
+    def _settle_turns(self) -> list[Result]:
+        """Withhold the last round of each turn that is over and in which this owner was away:
+        shards that are drawn anew need every old one settled, turn by turn."""
+        results = []
+        for key in self.keys:
+            previous = self.replica.versions[key]
+            for end in self.agreement.turn_ends(previous, self.round):
+                results.append(self._withheld(key, end, previous))
+                previous = end
+        return results
 
     @property
     def _may_publish(self) -> bool:
@@ -159,9 +168,9 @@ class Aggregator:
             return []
         return [self._close(key) for key in self.keys if key not in self._closed]
 
-    def _withheld(self, key: Key, round: int) -> Result:
+    def _withheld(self, key: Key, round: int, previous: int) -> Result:
         header = self.agreement.header(self.me, round, key)
-        return Result(header, self.replica.versions[key], frozenset(), 0, 0, None)
+        return Result(header, previous, frozenset(), 0, 0, None)
 
     def _close(self, key: Key) -> Result:
         state = self._open.pop(key, None)
@@ -169,7 +178,7 @@ class Aggregator:
         settings = self.agreement.settings
         enough = max(settings.quorum, settings.min_included)
         if state is None or len(state.included) < enough:
-            return self._withheld(key, self.round)
+            return self._withheld(key, self.round, self.replica.versions[key])
         encoding = self.agreement.download_encoding
         tag = self.agreement.mask_tag(self.round) if encoding == Encoding.KEPT else 0
         return Result(

@@ -103,6 +103,13 @@ class Agreement:
         rotate = self.settings.plan.rotate
         return round - (round - 1) % rotate if rotate else 1
 
+    def turn_ends(self, after: int, before: int) -> range:
+        """The last rounds of turns that lie after one round and before another."""
+        rotate = self.settings.plan.rotate
+        if not rotate:
+            return range(0)
+        return range(self.turn_start(after + 1) + rotate - 1, before, rotate)
+
     def segments(self, round: int) -> dict[Key, Segment]:
         """All segments of a round by name."""
         start = self.turn_start(round)
@@ -197,6 +204,13 @@ class Agreement:
         assert self.settings.compressor is not None
         size = self.settings.n if self.settings.masked else max(1, segment.size)
         return shift_step(self.settings.compressor.omega(size))
+
+    def agreed_samples(self, client: int, claimed: int) -> int:
+        """A client's weight: what it claims, or in the paper's mode what the view says."""
+        if self.settings.masks == "shared":
+            return claimed
+        assert self.view.samples is not None
+        return self.view.samples[self.view.clients.index(client)]
 
     def included_share(self, result: Result) -> float:
         """Σ_{k∈I} w_k with the agreed weights (paper's mode)."""

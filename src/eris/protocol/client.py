@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.core.combine import admit
 from eris.core.compress import Encoding, RandK, RandP, encode_values
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.shift import advance, difference
 from eris.core.streams import Stream
 from eris.protocol.agreement import Agreement, Key, Segment
-from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Result
+from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
 
 Vector = NDArray[np.float32]
@@ -31,7 +32,7 @@ class Client:
         self._retry_at = float("inf")
         self._asked = 0
         settings = agreement.settings
-        independent = settings.masks == "independent"
+        independent = settings.masks == "independent" and me in agreement.view.clients
         self.own_reference = np.zeros(settings.n, np.float32) if independent else None
 
     # -- contributing -------------------------------------------------------------------------
@@ -50,6 +51,10 @@ class Client:
             raise InvalidSetting("update", found, f"{n} float32 values")
         if samples < 1:
             raise InvalidSetting("samples", samples, "at least 1: it is the client's weight")
+        agreed = self.agreement.agreed_samples(self.me, samples)
+        if samples != agreed:
+            expected = f"{agreed}, as agreed in the view: the paper's mode weighs references by it"
+            raise InvalidSetting("samples", samples, expected)
         if steps < 1:
             raise InvalidSetting("steps", steps, "at least 1 local step")
         if self.agreement.settings.rule.normalises_steps:
@@ -61,8 +66,12 @@ class Client:
             if reference is not None:
                 pieces = list(map(difference, pieces, stripe.cut(reference)))
             for segment, piece in zip(stripe.segments, pieces, strict=True):
-                payload, self._sent[self.round, segment.key] = self._encode(piece, segment)
                 header = self.agreement.header(self.me, self.round, segment.key)
+                try:
+                    payload, self._sent[self.round, segment.key] = self._encode(piece, segment)
+                except RefusedContribution as error:
+                    out.append(Outgoing((self.me,), Refusal(header, str(error))))
+                    continue
                 based_on = self.replica.versions[segment.key]
                 message = Contribution(header, based_on, samples, steps, payload)
                 out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
@@ -74,6 +83,9 @@ class Client:
         if settings.compressor is None:
             return Payload(encode_values(shifted)), None
         if not isinstance(settings.compressor, RandP | RandK):
+            # A quantiser makes numbers of what is none, so the check is made before it.
+            name = self.agreement.view.members[self.me]
+            shifted = admit(shifted, 1, name, settings.precision, settings.non_finite)
             purpose = f"quantise/{segment.number}"
             draw = Stream(settings.seed, purpose, round, self.me, segment.shard)
             return Payload(settings.compressor.encode(shifted, draw)), None

@@ -29,6 +29,11 @@ from eris.protocol.messages import (
 
 VERSION = 1
 LONGEST_REASON = 500
+MOST_STEPS = (1 << 24) - 1
+"""Σ samples · steps of a result stays below 2⁶⁴, as the sum of samples is below 2⁴⁰."""
+MOST_FIELDS = 16
+"""Fields of a message and of a snapshot in it, slots apart; an honest one has six."""
+_SNAPSHOT = pb.Message.SNAPSHOT_FIELD_NUMBER
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
     """The message in ``data``, or :class:`MalformedMessage` naming what is wrong with it."""
     if len(data) > limits.message_bytes:
         raise MalformedMessage("message", f"has {len(data)} bytes; at most {limits.message_bytes}")
+    _survey(data, MOST_FIELDS + limits.slots)
     parsed = pb.Message()
     try:
         parsed.ParseFromString(data)
@@ -152,6 +158,44 @@ def unpack_included(bitmap: bytes) -> frozenset[int]:
     )
 
 
+def _survey(data: bytes, most: int) -> None:
+    """Refuse a message with more fields than an honest one has, before it is parsed.
+
+    Two bytes make the parser allocate a slot or one body after another, up to 32 times what was
+    sent. Whatever is no field here is none to the parser either; it says what is wrong with it.
+    """
+    pending = [(0, len(data), True)]
+    while pending:
+        at, stop, top = pending.pop()
+        while at < stop:
+            if most == 0:
+                raise MalformedMessage("message", "has more fields than a message of this schema")
+            most -= 1
+            tag, at = _varint(data, at)
+            size = 0
+            if tag & 7 == 0:
+                _, at = _varint(data, at)
+            elif tag & 7 == 2:
+                size, at = _varint(data, at)
+            else:
+                size = {1: 8, 5: 4}.get(tag & 7, 0)
+            if top and tag & 0xFFFFFFFF == _SNAPSHOT << 3 | 2:
+                pending.append((at, min(at + size, stop), False))
+            at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits a byte, and where it ends."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at] if at < len(data) else 0
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            break
+    return value, at
+
+
 def _fill(out: pb.Payload, payload: Payload) -> None:
     out.encoding = int(payload.encoded.encoding)  # type: ignore[assignment]
     out.count = payload.encoded.count
@@ -175,9 +219,11 @@ def _contribution(header: Header, parsed: pb.Contribution) -> Contribution:
     if not parsed.HasField("payload"):
         raise MalformedMessage("contribution.payload", "is missing")
     if not 1 <= parsed.samples < 1 << 40:
-        raise MalformedMessage("contribution.samples", f"is {parsed.samples}; expected 1 or more")
-    if parsed.steps < 1:
-        raise MalformedMessage("contribution.steps", f"is {parsed.steps}; expected 1 or more")
+        expected = "expected 1 to 2**40 - 1"
+        raise MalformedMessage("contribution.samples", f"is {parsed.samples}; {expected}")
+    if not 1 <= parsed.steps <= MOST_STEPS:
+        expected = f"expected 1 to {MOST_STEPS}"
+        raise MalformedMessage("contribution.steps", f"is {parsed.steps}; {expected}")
     payload = _payload("contribution.payload", parsed.payload)
     return Contribution(header, parsed.based_on, parsed.samples, parsed.steps, payload)
 

@@ -1,4 +1,4 @@
-"""A node: one replica, a client machine if it has data, an aggregator machine if it owns shards.
+"""A node: one replica, a client machine, and an aggregator machine if it owns shards.
 
 What a runtime carries. It is given the time and messages and returns messages; it never waits.
 """
@@ -33,7 +33,8 @@ class Node:
         self.agreement, self.me = agreement, me
         self.replica = Replica(agreement, initial)
         view = agreement.view
-        self.client = Client(agreement, me, self.replica) if me in view.clients else None
+        # A member without data has one too: it follows results and catches up like all.
+        self.client = Client(agreement, me, self.replica)
         owns = bool(view.owned_by(me))
         self.aggregator = Aggregator(agreement, me, self.replica) if owns else None
         self.refused: list[str] = []
@@ -47,21 +48,21 @@ class Node:
 
     def begin(self, round: int, now: float, *, aggregating: bool = True) -> list[Outgoing]:
         """Enter a round; without ``aggregating`` its shards are left as they are for this round."""
-        if self.client is not None:
-            self.client.begin(round, now)
+        self.client.begin(round, now)
         if self.aggregator is None or not aggregating:
             return []
-        return self._publish(self.aggregator.begin(round, now))
+        # In this order: what begins builds on the results of what was still open.
+        finished = self._publish(self.aggregator.finish())
+        return finished + self._publish(self.aggregator.begin(round, now))
 
     def restart(self, round: int, now: float) -> list[Outgoing]:
         """Come back in the middle of a round after a crash: what was being collected is lost."""
-        if self.client is not None:
-            self.client.begin(round, now)
+        self.client.begin(round, now)
         return self._publish(self.aggregator.abstain(round, now)) if self.aggregator else []
 
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
         """Send this node's update of the round; segments of its own shards stay here."""
-        assert self.client is not None, "only a client contributes"
+        assert self.me in self.agreement.view.clients, "only a client contributes"
         out = []
         for outgoing in self.client.contribute(update, samples, steps):
             own = outgoing.to == (self.me,)
@@ -81,7 +82,7 @@ class Node:
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass: deadlines, retries."""
         out = self._publish(self.aggregator.tick(now)) if self.aggregator else []
-        return out + (self.client.tick(now) if self.client is not None else [])
+        return out + self.client.tick(now)
 
     def _check(self, message: Message, source: int) -> None:
         header, view = message.header, self.agreement.view
@@ -129,5 +130,4 @@ class Node:
 
     def _apply(self, result: Result) -> None:
         for applied in self.replica.offer(result):
-            if self.client is not None:
-                self.client.follow(applied)
+            self.client.follow(applied)

@@ -209,14 +209,15 @@ class Replica:
         if snapshot.at <= self.versions[key] or self._keep_all:
             return False
         segment = self.agreement.segments(1)[key]
+        if (snapshot.reference is None) != (self.reference is None):
+            raise MalformedMessage("snapshot.reference", "is there only with shifted compression")
+        if len(snapshot.slots) != len(self.slots):
+            found = f"has {len(snapshot.slots)} vectors; this server rule has {len(self.slots)}"
+            raise MalformedMessage("snapshot.slots", found)
         payloads = [snapshot.model, *((snapshot.reference,) if snapshot.reference else ())]
         payloads += snapshot.slots
-        vectors = list(self._vectors())
-        if len(payloads) != len(vectors):
-            found = f"has {len(payloads)} vectors; this federation's state has {len(vectors)}"
-            raise MalformedMessage("snapshot", found)
         values = [decode_values(p.encoded, Encoding.DENSE, segment.size) for p in payloads]
-        for vector, new in zip(vectors, values, strict=True):
+        for vector, new in zip(self._vectors(), values, strict=True):
             segment.scatter(vector, new)
         self.updates[key] = snapshot.updates
         self._log[key].clear()

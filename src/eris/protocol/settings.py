@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -58,10 +59,13 @@ class Settings:
                 raise InvalidSetting(name, getattr(self, name), "at least 1")
         if self.segment_size is not None and self.segment_size < 1:
             raise InvalidSetting("segment_size", self.segment_size, "at least 1 coordinate")
+        if not self.catch_up_after < math.inf:
+            expected = "a finite number of seconds"
+            raise InvalidSetting("catch_up_after", self.catch_up_after, expected)
         if not 0 < self.close_after < self.catch_up_after:
             allowed = f"above 0 and below catch_up_after = {self.catch_up_after}"
             raise InvalidSetting("close_after", self.close_after, allowed)
-        if self.retry_every <= 0:
+        if not 0 < self.retry_every < math.inf:
             raise InvalidSetting("retry_every", self.retry_every, "a positive number of seconds")
         self._check_compressor()
 

@@ -48,6 +48,8 @@ class Observation:
 
     observer: str
     records: tuple[Record, ...]
+    members: frozenset[int] = frozenset()
+    """Who observes: their own contributions are no news to them."""
     final_model: Vector | None = None
 
     def messages(self) -> Iterator[Message]:
@@ -55,8 +57,9 @@ class Observation:
         return (record.message for record in self.records)
 
     def contributions(self) -> Iterator[Contribution]:
-        """Clients' contributions that the observer received (its own are not among them)."""
-        return (m for m in self.messages() if isinstance(m, Contribution))
+        """Other clients' contributions that the observer saw."""
+        foreign = (record.message for record in self.records if record.sender not in self.members)
+        return (message for message in foreign if isinstance(message, Contribution))
 
     def results(self) -> Iterator[Result]:
         """Published results that the observer received or made."""
@@ -91,7 +94,7 @@ class Transcript:
         if member not in owners:
             known = ", ".join(map(str, owners))
             raise InvalidSetting("observer", member, f"a member that owns a shard: {known}")
-        return self._seen_by(f"aggregator {member}", lambda r: _touches(r, {member}))
+        return self._seen_by(f"aggregator {member}", {member}, lambda r: _touches(r, {member}))
 
     def as_server(self) -> Observation:
         """All that the one owner of everything sees (central methods)."""
@@ -105,6 +108,7 @@ class Transcript:
         self._known(member)
         return self._seen_by(
             f"member {member}",
+            {member},
             lambda r: (
                 r.sender == member
                 or (member in r.receivers and not isinstance(r.message, Contribution))
@@ -116,7 +120,7 @@ class Transcript:
         group = set(members)
         for member in group:
             self._known(member)
-        return self._seen_by(f"coalition of {len(group)}", lambda r: _touches(r, group))
+        return self._seen_by(f"coalition of {len(group)}", group, lambda r: _touches(r, group))
 
     def as_link(self, sender: int, receiver: int) -> Observation:
         """An eavesdropper on what one member sends another."""
@@ -124,6 +128,7 @@ class Transcript:
         self._known(receiver)
         return self._seen_by(
             f"link {sender} to {receiver}",
+            set(),
             lambda r: r.sender == sender and receiver in r.receivers,
         )
 
@@ -131,15 +136,18 @@ class Transcript:
         """Someone who is given the trained model and nothing else."""
         if self.final_model is None:
             raise InvalidSetting("observer", "final model", "a transcript of a finished run")
-        return Observation("final model", (), self.final_model)
+        return Observation("final model", (), final_model=self.final_model)
 
     def _known(self, member: int) -> None:
         count = len(self.membership.members)
         if not 0 <= member < count:
             raise InvalidSetting("observer", member, f"a member's number, 0 to {count - 1}")
 
-    def _seen_by(self, observer: str, sees: Callable[[Record], bool]) -> Observation:
-        return Observation(observer, tuple(record for record in self.records if sees(record)))
+    def _seen_by(
+        self, observer: str, members: set[int], sees: Callable[[Record], bool]
+    ) -> Observation:
+        seen = tuple(record for record in self.records if sees(record))
+        return Observation(observer, seen, frozenset(members))
 
     # -- files --------------------------------------------------------------------------------
 
@@ -178,6 +186,8 @@ class Transcript:
                     raise MalformedMessage(
                         f"{path}: version", f"is {header.version}; this package reads {VERSION}"
                     )
+                if len(header.final_model) % 4:
+                    raise MalformedMessage(f"{path}: final model", "is not made of float32 values")
                 membership = Membership(
                     tuple(header.members), tuple(header.clients), tuple(header.owners)
                 )

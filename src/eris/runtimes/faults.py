@@ -6,6 +6,7 @@ counts how often it struck: a test that asks for a fault can see that it happene
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
@@ -55,6 +56,9 @@ class FaultPlan:
         for name in ("drop", "duplicate", "delay", "link", "dropout", "crash"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidSetting(name, getattr(self, name), "a rate from 0 to 1")
+        for name in ("latency", "longest_delay", "longest_outage"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidSetting(name, getattr(self, name), "a time, 0 or more seconds")
 
     def deliveries(self, number: int) -> list[float]:
         """How long after it was sent message ``number`` arrives; once for each time it does."""

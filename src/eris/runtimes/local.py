@@ -30,11 +30,15 @@ Train = Callable[[int, Vector, int], tuple[Vector, int, int]]
 
 @dataclass
 class Traffic:
-    """Encoded bytes of one round, by member and by kind of message."""
+    """Encoded bytes of one round, by member and kind of message."""
 
-    sent: Counter[int] = field(default_factory=Counter)
-    received: Counter[int] = field(default_factory=Counter)
-    by_kind: Counter[str] = field(default_factory=Counter)
+    sent: Counter[tuple[int, str]] = field(default_factory=Counter)
+    received: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def note(self, sender: int, receiver: int, kind: str, size: int) -> None:
+        """Count one message to one receiver."""
+        self.sent[sender, kind] += size
+        self.received[receiver, kind] += size
 
 
 @dataclass(order=True)
@@ -94,7 +98,7 @@ class LocalRuntime:
         waiting = [member for member in self.agreement.view.clients if member in self.live]
         while True:
             waiting = [member for member in waiting if not self._contribute(member, train)]
-            if not waiting and self._settled():
+            if not waiting and self.live and self._settled():
                 break
             if not self._queue or self._queue[0].time > end:
                 self.now = end
@@ -121,7 +125,7 @@ class LocalRuntime:
             self._send(member, begin)
             if (crash := self.faults.crash_of(member, self.round)) is not None:
                 after, outage = crash
-                self._at(self.now + after, partial(self.down.add, member))
+                self._at(self.now + after, partial(self._crash, member, self.faults))
                 self._at(self.now + after + outage, partial(self._return, member))
         self._wake(end)
 
@@ -154,6 +158,11 @@ class LocalRuntime:
     def _settled(self) -> bool:
         return all(self.nodes[member].replica.settled(self.round) for member in self.live)
 
+    def _crash(self, member: int, plan: FaultPlan) -> None:
+        """A node stops, unless its fault plan has ended in the meantime."""
+        if plan is self.faults:
+            self.down.add(member)
+
     def _return(self, member: int) -> None:
         """A crashed node is back: its replica was stored, what it was collecting is lost."""
         if member in self.down:
@@ -169,9 +178,7 @@ class LocalRuntime:
                 self.transcript.record(self.now, sender, out.to, data)
             message = decode(data)
             for receiver in out.to:
-                self.traffic.sent[sender] += len(data)
-                self.traffic.received[receiver] += len(data)
-                self.traffic.by_kind[type(message).__name__] += len(data)
+                self.traffic.note(sender, receiver, type(message).__name__, len(data))
                 self._carry(sender, receiver, message)
 
     def _carry(self, sender: int, receiver: int, message: Message) -> None:

@@ -11,6 +11,7 @@ number of threads; PyTorch splits sums by thread, so compare runs under ``single
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -198,11 +199,15 @@ def torch_clients(
     learning_rate: float,
     **settings: Unpack[TrainerSettings],
 ) -> list[TorchTrainer]:
-    """One trainer per partition (indices into the data), numbered from 0, sharing one module."""
+    """One trainer per partition (indices into the data), numbered from 0.
+
+    They share one copy of ``model`` as scratch space; ``model`` itself is left as it is.
+    """
     _check_data(inputs, targets)
+    scratch = copy.deepcopy(model)
     return [
         TorchTrainer(
-            model,
+            scratch,
             inputs[torch.tensor(part)],
             targets[torch.tensor(part)],
             learning_rate=learning_rate,
@@ -231,9 +236,10 @@ def evaluate(
     loss: Loss = functional.cross_entropy,
     running_statistics: RunningStatistics = "refuse",
 ) -> Evaluation:
-    """Mean loss and accuracy of a classifier; ``module`` is scratch space and holds it after."""
+    """Mean loss and accuracy of a classifier; ``module`` is lent and left as it was."""
     _check_data(inputs, targets)
     _at_least_one("batch_size", batch_size)
+    before = flatten(module, running_statistics=running_statistics)
     unflatten(parameters, module, running_statistics=running_statistics)
     device = next(module.parameters()).device
     total, correct = 0.0, 0
@@ -249,6 +255,7 @@ def evaluate(
                 correct += int((logits.argmax(dim=1) == wanted).sum())
     finally:
         module.train(training)
+        unflatten(before, module, running_statistics=running_statistics)
     count = len(inputs)
     return {"loss": total / count, "accuracy": correct / count, "samples": count}
 

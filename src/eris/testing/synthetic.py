@@ -1,0 +1,168 @@
+"""Updates, federations and faults to test with, all of them pure functions of a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.streams import Stream
+from eris.protocol.agreement import Agreement
+from eris.protocol.membership import View
+from eris.protocol.settings import Settings
+from eris.protocol.transcript import Transcript
+from eris.runtimes.faults import FaultPlan
+from eris.runtimes.local import LocalRuntime
+
+Vector = NDArray[np.float32]
+
+
+def assert_same_bits(found: Vector, expected: Vector, what: str = "vector") -> None:
+    """Equal to the last bit, the sign of zero included.
+
+    >>> assert_same_bits(np.zeros(2, np.float32), -np.zeros(2, np.float32))
+    Traceback (most recent call last):
+    ...
+    AssertionError: vector: 2 of 2 values differ, the first at 0: 0.0 is not -0.0
+    """
+    assert found.shape == expected.shape, f"{what}: {found.shape} is not {expected.shape}"
+    assert found.dtype == expected.dtype == np.float32, f"{what}: {found.dtype}, {expected.dtype}"
+    differ = np.flatnonzero(found.view(np.uint32) != expected.view(np.uint32))
+    if len(differ):
+        first = int(differ[0])
+        raise AssertionError(
+            f"{what}: {len(differ)} of {len(found)} values differ, the first at {first}: "
+            f"{found[first]} is not {expected[first]}"
+        )
+
+
+def initial_model(n: int, seed: int = 0) -> Vector:
+    """A model to start from."""
+    return Stream(seed, "test-model").normal(0, n).astype(np.float32)
+
+
+@dataclass
+class SyntheticTraining:
+    """Training without data: noise of (seed, member, round) and a pull towards the model.
+
+    The pull lets two runs that differ anywhere differ everywhere soon. ``whole`` draws whole
+    numbers instead and leaves out the pull, so that every sum is exact. What was handed out is
+    kept in ``given``, for oracles.
+
+    >>> training = SyntheticTraining(3, whole=True)
+    >>> training(member=1, model=np.zeros(3, np.float32), round=1)
+    (array([-3., -6., -5.], dtype=float32), 4, 2)
+    """
+
+    n: int
+    seed: int = 0
+    pull: float = 0.5
+    whole: bool = False
+    given: dict[tuple[int, int], Vector] = field(default_factory=dict)
+
+    def samples(self, member: int) -> int:
+        """The weight of a member."""
+        return 3 + member
+
+    def steps(self, member: int) -> int:
+        """The local steps of a member."""
+        return 1 + member % 3
+
+    def __call__(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
+        """The update, samples and local steps of a member in a round."""
+        draw = Stream(self.seed, "test-update", round, member)
+        if self.whole:
+            update = (draw.words(0, self.n) % np.uint32(17)).astype(np.float32) - np.float32(8)
+        else:
+            update = draw.normal(0, self.n).astype(np.float32)
+            update = update + np.float32(self.pull) * model
+        self.given[member, round] = update
+        return update, self.samples(member), self.steps(member)
+
+
+def federate(
+    settings: Settings,
+    training: SyntheticTraining,
+    *,
+    clients: int = 5,
+    aggregators: int | None = None,
+    servers: int = 0,
+    faults: FaultPlan | None = None,
+    record: bool = False,
+) -> LocalRuntime:
+    """A federation in memory, with the weights of ``training`` agreed in its view.
+
+    The first ``aggregators`` of the clients (by default as many as can) own the shards in turn, or
+    ``servers`` members without data do.
+    """
+    shards = settings.plan.shards
+    samples = tuple(training.samples(member) for member in range(clients))
+    names = [f"client-{member}" for member in range(clients)]
+    if servers:
+        members = (*names, *(f"server-{number}" for number in range(servers)))
+        owners = tuple(clients + shard % servers for shard in range(shards))
+        view = View(members, tuple(range(clients)), owners, samples)
+    else:
+        count = min(shards, clients) if aggregators is None else aggregators
+        view = View.serverless(names, aggregators=count, shards=shards, samples=samples)
+    return LocalRuntime(
+        Agreement(settings, view),
+        initial_model(settings.n, training.seed),
+        faults=faults,
+        transcript=Transcript(view, settings.canonical) if record else None,
+    )
+
+
+def shuffled_arrival(seed: int) -> FaultPlan:
+    """Messages overtake each other, but each arrives before its segment closes (by default)."""
+    return FaultPlan(seed=seed, delay=0.6, longest_delay=8.0)
+
+
+def random_faults(seed: int) -> FaultPlan:
+    """A plan of any mixture: each kind of fault absent, rare or common."""
+    draws: Iterator[float] = iter(Stream(seed, "test-faults").uniform(0, 32).tolist())
+
+    def rate(common: float) -> float:
+        return max(0.0, 1.5 * next(draws) - 0.5) * common
+
+    def one_of(*choices: float) -> float:
+        return choices[int(next(draws) * len(choices))]
+
+    return FaultPlan(
+        seed=seed,
+        drop=rate(0.4),
+        duplicate=rate(0.6),
+        delay=rate(0.6),
+        link=rate(0.4),
+        dropout=rate(0.6),
+        crash=rate(0.5),
+        longest_delay=one_of(1.0, 25.0, 60.0),
+        longest_outage=one_of(0.5, 20.0, 80.0),
+    )
+
+
+@dataclass
+class ChosenFaults(FaultPlan):
+    """Faults where a test wants them instead of by chance.
+
+    ``lost_links(sender, receiver, round)`` cuts one direction of a link, ``absent(owner, round)``
+    keeps an aggregator away, ``crashes`` maps (member, round) to (seconds into it, outage).
+    """
+
+    lost_links: Callable[[int, int, int], bool] = lambda sender, receiver, round: False
+    absent: Collection[tuple[int, int]] = ()
+    crashes: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+
+    def cut(self, one: int, other: int, round: int) -> bool:
+        """Whether nothing gets from one member to another in a round."""
+        return self.lost_links(one, other, round)
+
+    def away(self, aggregator: int, round: int) -> bool:
+        """Whether an aggregator does not aggregate in a round."""
+        return (aggregator, round) in self.absent
+
+    def crash_of(self, member: int, round: int) -> tuple[float, float] | None:
+        """When a node crashes in a round, and for how long."""
+        return self.crashes.get((member, round))

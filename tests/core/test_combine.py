@@ -1,0 +1,318 @@
+"""Laws of combining: the fixed-point mean is the exact one up to what it states, in any order, and
+nothing that was refused leaves a trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic
+from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.testing import assert_same_bits
+
+Vector = NDArray[np.float32]
+Collector = ExactMean | OrderStatistic
+Weighted = tuple[Vector, int]
+
+law = settings(max_examples=150, deadline=None, derandomize=True)
+RANGES = (2.0**-20, 0.001, 0.5, 1.0, 3.7, 64.0, 1e4)
+PRECISION = FixedPoint()
+TRIMS = (None, 0.0, 0.125, 0.25, 0.375)
+
+
+def vector(*values: float) -> Vector:
+    return np.array(values, np.float32)
+
+
+def combined(collector: Collector, contributions: Sequence[Weighted]) -> Vector:
+    for client, (values, weight) in enumerate(contributions):
+        collector.add(values, weight, client)
+    return collector.result()
+
+
+@st.composite
+def contributions(draw: st.DrawFn, reach: float, size: int | None = None) -> list[Weighted]:
+    """Several clients' values within ±reach and their weights."""
+    size = draw(st.integers(1, 5)) if size is None else size
+    part = st.floats(-1, 1, width=32)
+    count = draw(st.integers(1, 6))
+    weight = draw(st.sampled_from([1, 7, 1000, 2**20]))
+    result = []
+    for _ in range(count):
+        values = np.array([draw(part) * reach for _ in range(size)], np.float32)
+        inside = np.where(
+            np.abs(values.astype(np.float64)) > reach, np.nextafter(values, np.float32(0)), values
+        )
+        result.append((inside.astype(np.float32), draw(st.integers(1, weight))))
+    return result
+
+
+# -- the mean -------------------------------------------------------------------------------------
+
+
+@law
+@given(st.data(), st.sampled_from(RANGES), st.sampled_from([2**24 - 1, 2**33]))
+def test_the_mean_is_exact_up_to_what_it_states(
+    data: st.DataObject, reach: float, total: int
+) -> None:
+    precision = FixedPoint(reach, total)
+    added = data.draw(contributions(reach))
+    found = combined(ExactMean(len(added[0][0]), precision), added)
+    weight = sum(w for _, w in added)
+    for i, value in enumerate(found):
+        exact = sum((Fraction(float(v[i])) * w for v, w in added), Fraction(0)) / weight
+        # Half a step of the grid, half a unit in the last place; the last factor is for the double
+        # that the mean passes through on its way from 64 bits to 32.
+        unit = float(np.spacing(np.abs(value)))
+        stated = precision.resolution / 2 + unit / 2 * (1 + 2.0**-20)
+        assert abs(Fraction(float(value)) - exact) <= Fraction(stated)
+
+
+@law
+@given(st.data(), st.sampled_from(RANGES))
+def test_the_mean_is_numpys(data: st.DataObject, reach: float) -> None:
+    precision = FixedPoint(reach)
+    added = data.draw(contributions(reach))
+    found = combined(ExactMean(len(added[0][0]), precision), added)
+    values = np.stack([v for v, _ in added]).astype(np.float64)
+    expected = np.average(values, axis=0, weights=[w for _, w in added])
+    assert np.allclose(found, expected, rtol=1e-6, atol=precision.resolution)
+
+
+def test_whole_numbers_have_no_error_at_all() -> None:
+    draws = np.random.default_rng(1).integers(-60, 61, (9, 200))
+    weights = [1, 2, 3, 4, 5, 6, 7, 8, 28]  # 64 together: the quotients are exact too
+    added = [(g.astype(np.float32), w) for g, w in zip(draws, weights, strict=True)]
+    expected = (draws * np.array(weights)[:, None]).sum(axis=0) / 64
+    assert_same_bits(combined(ExactMean(200, PRECISION), added), expected.astype(np.float32))
+
+
+@law
+@given(st.data(), st.sampled_from(RANGES))
+def test_the_order_of_arrival_does_not_change_a_bit(data: st.DataObject, reach: float) -> None:
+    added = data.draw(contributions(reach))
+    size = len(added[0][0])
+    expected = combined(ExactMean(size, FixedPoint(reach)), added)
+    turned = data.draw(st.permutations(added))
+    assert_same_bits(combined(ExactMean(size, FixedPoint(reach)), turned), expected)
+
+
+def test_no_order_of_five_changes_a_bit() -> None:
+    # In floating point these sums differ with the order: 64 swallows what is small.
+    draws = np.random.default_rng(2).standard_normal((5, 40))
+    scales = [64 / 5, 1e-3, 1e-6, 1.0, 1e-8]
+    added = [
+        (np.clip(g * s, -64, 64).astype(np.float32), 3 + k)
+        for k, (g, s) in enumerate(zip(draws, scales, strict=True))
+    ]
+    expected = combined(ExactMean(40, PRECISION), added)
+    for order in permutations(added):
+        assert_same_bits(combined(ExactMean(40, PRECISION), order), expected)
+    floats = {sum((v * w for v, w in o), vector(0)).tobytes() for o in permutations(added)}
+    assert len(floats) > 1, "the data would not show a sum that depends on order"
+
+
+@law
+@given(st.data(), st.integers(0, 12), st.integers(0, 12))
+def test_a_piece_of_the_mean_is_the_mean_of_the_piece(
+    data: st.DataObject, one: int, other: int
+) -> None:
+    start, stop = sorted((one, other))
+    added = data.draw(contributions(64.0, size=12))
+    whole = combined(ExactMean(12, PRECISION), added)
+    pieces = [(v[start:stop], w) for v, w in added]
+    assert_same_bits(combined(ExactMean(stop - start, PRECISION), pieces), whole[start:stop])
+
+
+# -- range and overflow ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reach", [2.0**-100, 2.0**-20, 0.5, 1.0, 3.0, 64.0, 2.0**20])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_value_at_the_range_is_taken_and_the_next_one_is_not(reach: float, sign: int) -> None:
+    mean = ExactMean(1, FixedPoint(reach))
+    mean.add(vector(sign * reach), 2, "anna")
+    assert_same_bits(mean.result(), vector(sign * reach))
+    beyond = np.nextafter(vector(sign * reach), np.float32(sign * np.inf))
+    with pytest.raises(RefusedContribution, match=r"client ben: 1 of 1 values .* beyond ±"):
+        mean.add(beyond, 2, "ben")
+
+
+@pytest.mark.parametrize("reach", [1.0, 3.0, 64.0, 2.0**15, 1e-6])
+@pytest.mark.parametrize("total", [1, 1000, 2**24 - 1, 2**40 - 1])
+def test_the_extreme_does_not_overflow(reach: float, total: int) -> None:
+    precision = FixedPoint(reach, total)
+    most = np.float32(reach)
+    if float(most) > reach:
+        most = np.nextafter(most, np.float32(0))
+    # What the accumulator holds at most, in numbers without a limit.
+    assert round(Fraction(float(most)) * 2**precision.fraction_bits) * total < 2**63
+    for parts in {1, min(total, 3)}:
+        mean = ExactMean(2, precision)
+        weights = [total // parts] * (parts - 1)
+        for client, weight in enumerate([*weights, total - sum(weights)]):
+            mean.add(np.array([most, -most]), weight, client)
+        assert mean.weight == total
+        error = np.abs(mean.result().astype(np.float64) - [most, -most])
+        assert (error <= precision.resolution / 2 + np.spacing(most)).all()
+
+
+@pytest.mark.parametrize(("reach", "range_bits"), [(1.0, 0), (64.0, 6), (65.0, 7), (0.25, -2)])
+@pytest.mark.parametrize("total", [1, 2**20 - 1, 2**20, 2**40 - 1])
+def test_bits_of_value_and_weight_fill_the_accumulator(
+    reach: float, range_bits: int, total: int
+) -> None:
+    precision = FixedPoint(reach, total)
+    assert precision.fraction_bits + range_bits + total.bit_length() == 63
+    assert precision.resolution == 2.0**-precision.fraction_bits
+
+
+def test_more_samples_than_agreed_are_refused_and_change_nothing() -> None:
+    mean = ExactMean(1, FixedPoint(total_samples=10))
+    mean.add(vector(1), 7, "anna")
+    message = r"client ben: 4 samples would raise the sum of samples above the agreed 10"
+    with pytest.raises(RefusedContribution, match=message):
+        mean.add(vector(5), 4, "ben")
+    mean.add(vector(2), 3, "cleo")
+    assert mean.weight == 10
+    assert_same_bits(mean.result(), vector(1.3))
+
+
+@pytest.mark.parametrize("weight", [0, -1])
+@pytest.mark.parametrize("trim", ["mean", *TRIMS])
+def test_a_weight_below_one_is_refused(weight: int, trim: float | str | None) -> None:
+    collector: Collector = ExactMean(1, PRECISION)
+    if not isinstance(trim, str):
+        collector = OrderStatistic(1, PRECISION, trim)
+    collector.add(vector(1), 1, "anna")
+    with pytest.raises(RefusedContribution, match=f"client ben: has {weight} samples"):
+        collector.add(vector(9), weight, "ben")
+    assert_same_bits(collector.result(), vector(1))
+
+
+@pytest.mark.parametrize(
+    ("value_range", "total", "message"),
+    [
+        (0.0, 1, "value_range is 0.0; expected a positive finite number"),
+        (-1.0, 1, "value_range is -1.0; expected a positive finite number"),
+        (math.inf, 1, "value_range is inf; expected a positive finite number"),
+        (math.nan, 1, "value_range is nan; expected a positive finite number"),
+        (1.0, 0, r"total_samples is 0; expected 1 to 2\*\*40 - 1"),
+        (1.0, 2**40, r"total_samples is 1099511627776; expected 1 to 2\*\*40 - 1"),
+        (2.0**16, 2**40 - 1, "value_range is 65536.0; .* leaves 8 fraction bits or more"),
+    ],
+)
+def test_a_precision_that_cannot_be_is_refused(
+    value_range: float, total: int, message: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        FixedPoint(value_range, total)
+
+
+# -- values that are none -------------------------------------------------------------------------
+
+BAD = [math.nan, math.inf, -math.inf, 64.5, -1e30]
+COLLECTORS: list[Callable[[NonFinite], Collector]] = [
+    lambda policy: ExactMean(3, PRECISION, policy),
+    lambda policy: OrderStatistic(3, PRECISION, 0.0, policy),
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("make", COLLECTORS)
+def test_refuse_names_who_and_where_and_leaves_no_trace(
+    bad: float, make: Callable[[NonFinite], Collector]
+) -> None:
+    collector, alone = make("refuse"), make("refuse")
+    for each in (collector, alone):
+        each.add(vector(1, 2, 3), 1, "anna")
+    with pytest.raises(RefusedContribution) as refused:
+        collector.add(vector(7, bad, bad), 4, "ben")
+    assert refused.value.client == "ben"
+    assert f"2 of 3 values are not finite or beyond ±64 (the first is {np.float32(bad)} at 1" in (
+        refused.value.reason
+    )
+    for each in (collector, alone):
+        each.add(vector(5, 6, 7), 2, "cleo")
+    assert collector.weight == alone.weight
+    assert_same_bits(collector.result(), alone.result())
+
+
+@pytest.mark.parametrize(
+    ("bad", "clipped"),
+    [(math.nan, 0), (math.inf, 64), (-math.inf, -64), (64.5, 64), (-1e30, -64), (64, 64)],
+)
+@pytest.mark.parametrize("make", COLLECTORS)
+def test_clip_and_zero(bad: float, clipped: float, make: Callable[[NonFinite], Collector]) -> None:
+    for policy, stands_for in (("clip", clipped), ("zero", 64 if bad == 64 else 0)):
+        kept: NonFinite = "clip" if policy == "clip" else "zero"
+        collector, expected = make(kept), make(kept)
+        given_values = vector(1, bad, -2)
+        collector.add(given_values, 3, "anna")
+        expected.add(vector(1, stands_for, -2), 3, "anna")
+        assert_same_bits(collector.result(), expected.result())
+        assert_same_bits(given_values, vector(1, bad, -2), "what was given")
+
+
+# -- order statistics -----------------------------------------------------------------------------
+
+
+def slow_trimmed_mean(values: Sequence[float], trim: Fraction) -> float:
+    """One coordinate: sort, cut ⌊count·trim⌋ at either end, average the rest."""
+    cut = math.floor(len(values) * trim)
+    rest = sorted(values)[cut : len(values) - cut]
+    return float(sum(map(Fraction, rest)) / len(rest))
+
+
+@law
+@given(st.data())
+def test_the_median_is_numpys(data: st.DataObject) -> None:
+    added = data.draw(contributions(64.0))
+    found = combined(OrderStatistic(len(added[0][0]), PRECISION, None), added)
+    expected = np.median(np.stack([v for v, _ in added]).astype(np.float64), axis=0)
+    assert np.array_equal(found, expected.astype(np.float32))
+
+
+@law
+@given(st.data(), st.sampled_from([0.0, 0.125, 0.25, 0.375, 0.4375]))
+def test_the_trimmed_mean_is_a_slow_one(data: st.DataObject, trim: float) -> None:
+    added = data.draw(contributions(64.0))
+    found = combined(OrderStatistic(len(added[0][0]), PRECISION, trim), added)
+    for i, value in enumerate(found):
+        slow = slow_trimmed_mean([float(v[i]) for v, _ in added], Fraction(trim))
+        assert abs(float(value) - slow) <= float(np.spacing(np.float32(abs(slow)))) + 1e-12
+
+
+@law
+@given(st.data(), st.sampled_from(TRIMS))
+def test_order_statistics_do_not_depend_on_order(data: st.DataObject, trim: float | None) -> None:
+    zero = st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0**-126])
+    added = [
+        (vector(*(data.draw(zero) for _ in range(4))), data.draw(st.integers(1, 9)))
+        for _ in range(data.draw(st.integers(1, 6)))
+    ]
+    expected = combined(OrderStatistic(4, PRECISION, trim), added)
+    turned = data.draw(st.permutations(added))
+    assert_same_bits(combined(OrderStatistic(4, PRECISION, trim), turned), expected)
+
+
+@pytest.mark.parametrize("trim", TRIMS)
+def test_no_order_of_signed_zeros_changes_a_bit(trim: float | None) -> None:
+    added = [(vector(0.0), 1), (vector(-0.0), 1), (vector(-0.0), 1), (vector(1), 1)]
+    expected = combined(OrderStatistic(1, PRECISION, trim), added)
+    for order in permutations(added):
+        assert_same_bits(combined(OrderStatistic(1, PRECISION, trim), order), expected)
+
+
+def test_order_statistics_count_clients_and_not_samples() -> None:
+    added = [(vector(1), 1000), (vector(2), 1), (vector(9), 1)]
+    assert_same_bits(combined(OrderStatistic(1, PRECISION, None), added), vector(2))
+    assert_same_bits(combined(OrderStatistic(1, PRECISION, 0.0), added), vector(4))

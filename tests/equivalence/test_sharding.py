@@ -1,0 +1,291 @@
+"""The law of sharded aggregation: for any plan, any number of shards, any segment size and any
+order of arrival, every node holds the bits that one aggregator of everything would have computed.
+
+The single aggregator in turn is compared with loops in plain NumPy, so that the code is not only
+compared with itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from eris.core.compress import MaskCompressor, RandK, RandP
+from eris.core.rules import (
+    CoordinateMedian,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedNova,
+    FedYogi,
+    ServerRule,
+    TrimmedMean,
+)
+from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardPlan, WeightedPlan
+from eris.core.shift import shift_step
+from eris.core.streams import Stream
+from eris.protocol.replica import Replica
+from eris.protocol.settings import Settings
+from eris.runtimes.faults import Fault
+from eris.runtimes.local import LocalRuntime
+from eris.testing import (
+    SyntheticTraining,
+    assert_same_bits,
+    federate,
+    initial_model,
+    shuffled_arrival,
+)
+
+Vector = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+N, CLIENTS, ROUNDS = 150, 7, 20
+
+RULES: list[ServerRule] = [
+    FedAvg(0.1),
+    FedAvgM(0.05),
+    FedAdam(0.1),
+    FedAdam(0.1, bias_correction=True),
+    FedYogi(0.1),
+    FedAdagrad(0.1, beta1=0.5),
+    FedNova(0.05),
+    CoordinateMedian(0.1),
+    TrimmedMean(0.1, trim=0.2),
+]
+COMPRESSORS: list[MaskCompressor | None] = [None, RandP(0.2), RandK(25)]
+SHARDS = [1, 2, 7, 50]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the law quantifies over."""
+
+    rule: ServerRule
+    compressor: MaskCompressor | None
+    plan: ShardPlan
+    segment_size: int | None = None
+    n: int = N
+    clients: int = CLIENTS
+    rounds: int = ROUNDS
+    seed: int = 3
+
+    def run(self, *, shuffled: bool = True, servers: int = 0) -> LocalRuntime:
+        """The federation after all rounds."""
+        training = SyntheticTraining(self.n, self.seed)
+        agreed = Settings(
+            n=self.n,
+            plan=self.plan,
+            rule=self.rule,
+            compressor=self.compressor,
+            segment_size=self.segment_size,
+            seed=self.seed,
+        )
+        faults = shuffled_arrival(self.seed) if shuffled else None
+        runtime = federate(agreed, training, clients=self.clients, servers=servers, faults=faults)
+        for _ in range(self.rounds):
+            runtime.run_round(training)
+        return runtime
+
+    def check(self, *, servers: int = 0) -> None:
+        """Every node holds the bits of the single aggregator."""
+        expected = central(self.rule, self.compressor, self.n, self.clients, self.rounds, self.seed)
+        runtime = self.run(servers=servers)
+        for node in runtime.nodes:
+            assert_same_state(node.replica, expected, f"{self}, node {node.me}")
+            for key, version in node.replica.versions.items():
+                result = node.replica.result_of(key, self.rounds)
+                assert version == self.rounds
+                assert result is not None
+                assert len(result.included) == self.clients, "the law is about complete rounds"
+
+
+@cache
+def central(
+    rule: ServerRule, compressor: MaskCompressor | None, n: int, clients: int, rounds: int,
+    seed: int,
+) -> Replica:  # fmt: skip
+    """One aggregator of everything, in the order of the view."""
+    case = Case(rule, compressor, RandomPlan(1), None, n, clients, rounds, seed)
+    return case.run(shuffled=False).nodes[-1].replica
+
+
+def assert_same_state(found: Replica, expected: Replica, what: str) -> None:
+    assert_same_bits(found.model, expected.model, f"{what}: model")
+    if expected.reference is not None:
+        assert found.reference is not None
+        assert_same_bits(found.reference, expected.reference, f"{what}: reference")
+    for number, (one, other) in enumerate(zip(found.slots, expected.slots, strict=True)):
+        assert_same_bits(one, other, f"{what}: slot {number}")
+
+
+def plans(shards: int) -> list[ShardPlan]:
+    """Every kind of plan with so many shards."""
+    return [
+        RandomPlan(shards),
+        InterleavedPlan(shards),
+        ContiguousPlan(shards),
+        WeightedPlan(tuple(1.0 + a % 3 for a in range(shards))),
+        RandomPlan(shards, rotate=3),
+    ]
+
+
+# -- ERIS ≡ one aggregator --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS, ids=["dense", "rand-p", "rand-k"])
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_every_rule(rule: ServerRule, compressor: MaskCompressor | None) -> None:
+    if compressor is not None and not rule.works_compressed:
+        with pytest.raises(ValueError, match="order statistics of compressed values"):
+            Settings(n=N, rule=rule, compressor=compressor)
+        return
+    Case(rule, compressor, RandomPlan(7)).check()
+    Case(rule, compressor, WeightedPlan((1, 2, 3)), segment_size=11).check()
+    if not rule.counts_updates:
+        Case(rule, compressor, InterleavedPlan(5, rotate=2)).check()
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("kind", range(5), ids=["random", "interleaved", "blocks", "weighted", "rotating"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "compressor"),
+    [(FedAvg(0.1), None), (FedAdam(0.1), RandP(0.2))],
+    ids=["dense", "compressed"],
+)
+def test_every_plan_number_of_shards_and_segment_size(
+    rule: ServerRule, compressor: MaskCompressor | None, kind: int, shards: int
+) -> None:
+    sizes: tuple[int | None, ...] = (None, 2) if shards == 50 else (None, 13, 40)
+    for size in sizes:
+        Case(rule, compressor, plans(shards)[kind], segment_size=size).check()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data())
+def test_anything_goes_together(data: st.DataObject) -> None:
+    n = data.draw(st.integers(8, 90), "n")
+    shards = data.draw(st.integers(1, min(n, 12)), "shards")
+    rule = data.draw(st.sampled_from(RULES), "rule")
+    compressor = data.draw(
+        st.sampled_from([None, RandP(0.3), RandK(5)] if rule.works_compressed else [None])
+    )
+    rotate = 0 if rule.counts_updates else data.draw(st.sampled_from([0, 0, 1, 2, 5]), "rotate")
+    plan = data.draw(
+        st.sampled_from(
+            [
+                RandomPlan(shards, rotate),
+                InterleavedPlan(shards, rotate),
+                ContiguousPlan(shards, rotate),
+            ]
+        )
+    )
+    size = data.draw(st.none() | st.integers(max(1, n // 20), n), "segment size")
+    clients = data.draw(st.integers(3, 6), "clients")
+    seed = data.draw(st.integers(0, 2**32), "seed")
+    Case(rule, compressor, plan, size, n, clients, 6, seed).check()
+
+
+@pytest.mark.parametrize("compressor", [None, RandP(0.2)], ids=["dense", "compressed"])
+def test_whoever_owns_the_shards(compressor: MaskCompressor | None) -> None:
+    # A server without data, or two of them, or clients: the same bits.
+    for servers, shards in ((1, 1), (2, 4), (0, 4)):
+        Case(FedAdam(0.1), compressor, RandomPlan(shards)).check(servers=servers)
+
+
+def test_the_order_of_arrival_really_varied() -> None:
+    case = Case(FedAvg(0.1), None, RandomPlan(2))
+    runtime = case.run()
+    assert runtime.faults.struck[Fault.DELAY] > 100
+    assert set(runtime.faults.struck) <= {Fault.DELAY, Fault.LINK, Fault.DROPOUT}
+    assert sum(runtime.faults.struck.values()) == runtime.faults.struck[Fault.DELAY]
+
+
+def test_the_comparison_can_fail() -> None:
+    with pytest.raises(AssertionError, match="model: .* values differ"):
+        assert_same_state(
+            Case(FedAvg(0.1), None, RandomPlan(1), seed=4).run().nodes[0].replica,
+            central(FedAvg(0.1), None, N, CLIENTS, ROUNDS, 3),
+            "another seed",
+        )
+
+
+# -- one aggregator ≡ NumPy -------------------------------------------------------------------------
+
+
+def noise(member: int, round: int, seed: int = 3) -> Doubles:
+    return Stream(seed, "test-update", round, member).normal(0, N).astype(np.float32) * 1.0
+
+
+def test_fedavg_is_a_loop_in_numpy() -> None:
+    weights = np.array([3.0 + k for k in range(CLIENTS)])
+    x = initial_model(N, 3).astype(np.float64)
+    for round in range(1, ROUNDS + 1):
+        updates = np.stack([noise(k, round) + 0.5 * x for k in range(CLIENTS)])
+        x -= 0.1 * (weights @ updates) / weights.sum()
+    found = Case(FedAvg(0.1), None, RandomPlan(7)).run().nodes[2].model
+    assert np.allclose(found, x, rtol=0, atol=1e-5)
+
+
+def test_fedadam_is_a_loop_in_numpy() -> None:
+    weights = np.array([3.0 + k for k in range(CLIENTS)])
+    x = initial_model(N, 3).astype(np.float64)
+    m, u = np.zeros(N), np.full(N, 1e-6)
+    for round in range(1, ROUNDS + 1):
+        updates = np.stack([noise(k, round) + 0.5 * x for k in range(CLIENTS)])
+        v = (weights @ updates) / weights.sum()
+        m, u = 0.9 * m + 0.1 * v, 0.99 * u + 0.01 * v * v
+        x -= 0.1 * m / (np.sqrt(u) + 1e-3)
+    found = Case(FedAdam(0.1), None, RandomPlan(7)).run().nodes[2].model
+    assert np.allclose(found, x, rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("plan", plans(7), ids=repr)
+def test_whole_numbers_give_numpys_very_bits(plan: ShardPlan) -> None:
+    # The mean of whole numbers is one correctly rounded quotient; the step is two float32
+    # operations. Nothing is left to differ.
+    training = SyntheticTraining(N, 5, whole=True)
+    runtime = federate(
+        Settings(n=N, plan=plan, rule=FedAvg(0.1)), training, clients=CLIENTS,
+        faults=shuffled_arrival(1),
+    )  # fmt: skip
+    x = initial_model(N, 5)
+    for round in range(1, ROUNDS + 1):
+        runtime.run_round(training)
+        total = np.zeros(N, np.int64)
+        for k in range(CLIENTS):
+            words = Stream(5, "test-update", round, k).words(0, N)
+            total += (3 + k) * (words.astype(np.int64) % 17 - 8)
+        x = x - np.float32(0.1) * (total / 42).astype(np.float32)
+    for node in runtime.nodes:
+        assert_same_bits(node.model, x, f"node {node.me}")
+
+
+def kept_as_booleans(compressor: MaskCompressor, round: int, seed: int) -> NDArray[np.bool_]:
+    bits = compressor.kept(N, Stream(seed, "mask", round)).bits
+    return np.array([bool(int(bits[i // 64]) >> i % 64 & 1) for i in range(N)])
+
+
+@pytest.mark.parametrize("compressor", [RandP(0.2), RandK(25)], ids=repr)
+def test_shifted_compression_is_a_loop_in_numpy(compressor: MaskCompressor) -> None:
+    # v_k = C(g_k − s), v̂ = s + Σ w_k v_k, x ← x − λ v̂, s ← s + γ Σ w_k v_k, one mask for all.
+    weights = np.array([3.0 + k for k in range(CLIENTS)])
+    gamma = shift_step(compressor.omega(N))
+    scale = N / 25 if isinstance(compressor, RandK) else 1 / compressor.kept_fraction
+    x, s = initial_model(N, 3).astype(np.float64), np.zeros(N)
+    for round in range(1, ROUNDS + 1):
+        kept = kept_as_booleans(compressor, round, 3)
+        updates = np.stack([noise(k, round) + 0.5 * x for k in range(CLIENTS)])
+        sent = np.where(kept, (updates - s) * scale, 0)
+        v = (weights @ sent) / weights.sum()
+        x -= 0.1 * (s + v)
+        s += gamma * v
+    replica = Case(FedAvg(0.1), compressor, RandomPlan(7)).run().nodes[4].replica
+    assert replica.reference is not None
+    assert np.allclose(replica.reference, s, rtol=0, atol=1e-5)
+    assert np.allclose(replica.model, x, rtol=0, atol=1e-5)

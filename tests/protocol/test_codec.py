@@ -1,0 +1,499 @@
+"""The codec: what is encoded comes back, what is malformed is named, and nothing but the values
+travels. The wire law is checked against the worst numbers a header can hold and in real runs."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from eris.core.compress import (
+    QSGD,
+    Compressor,
+    Encoded,
+    Encoding,
+    RandK,
+    RandP,
+    encode_values,
+)
+from eris.core.errors import MalformedMessage
+from eris.core.rules import FedAdam
+from eris.core.shards import RandomPlan, WeightedPlan
+from eris.core.streams import Stream
+from eris.protocol import eris_pb2 as pb
+from eris.protocol.agreement import Agreement
+from eris.protocol.codec import (
+    LONGEST_REASON,
+    MOST_FIELDS,
+    MOST_STEPS,
+    VERSION,
+    Limits,
+    decode,
+    encode,
+    pack_included,
+    unpack_included,
+)
+from eris.protocol.membership import View
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Header,
+    Message,
+    Payload,
+    Refusal,
+    Result,
+    Snapshot,
+)
+from eris.protocol.settings import Settings
+from eris.protocol.transcript import Transcript
+from eris.runtimes.faults import FaultPlan
+from eris.runtimes.local import LocalRuntime
+
+Vector = NDArray[np.float32]
+ROOT = Path(__file__).parents[2]
+U32, U64 = (1 << 32) - 1, (1 << 64) - 1
+SAMPLES = (1 << 40) - 1
+OVERHEAD = 128
+
+
+# Messages of every kind, at random.
+
+uint32 = st.integers(0, U32)
+uint64 = st.integers(0, U64)
+headers = st.builds(Header, uint64, uint32, uint32, uint32, uint32, uint32)
+payloads = st.builds(
+    Payload,
+    st.builds(
+        Encoded,
+        st.sampled_from(Encoding),
+        uint32,
+        st.binary(max_size=64),
+        st.floats(0, width=32, allow_nan=False, allow_infinity=False),
+    ),
+    uint64,
+)
+contributions = st.builds(
+    Contribution,
+    headers,
+    uint32,
+    st.integers(1, SAMPLES),
+    st.integers(1, MOST_STEPS),
+    payloads,
+)
+catch_ups = st.builds(CatchUp, headers, uint32)
+snapshots = st.builds(
+    Snapshot,
+    headers,
+    uint32,
+    uint32,
+    payloads,
+    st.none() | payloads,
+    st.lists(payloads, max_size=8).map(tuple),
+)
+refusals = st.builds(
+    Refusal, headers, st.text(st.characters(codec="utf-8"), max_size=LONGEST_REASON)
+)
+
+
+@st.composite
+def results(draw: st.DrawFn) -> Result:
+    numbers = [draw(uint32) for _ in range(4)]
+    round = draw(st.integers(1, U32))
+    header = Header(draw(uint64), numbers[0], numbers[1], round, numbers[2], numbers[3])
+    previous = draw(st.integers(0, round - 1))
+    if draw(st.booleans()):
+        return Result(header, previous, frozenset(), 0, 0, None)
+    included = draw(st.frozensets(st.integers(0, 9_999), min_size=1, max_size=50))
+    samples = draw(st.integers(len(included), U64))
+    return Result(header, previous, included, samples, draw(uint64), draw(payloads))
+
+
+KINDS: dict[str, st.SearchStrategy[Message]] = {
+    "contribution": contributions,
+    "result": results(),
+    "catch_up": catch_ups,
+    "snapshot": snapshots,
+    "refusal": refusals,
+}
+messages: st.SearchStrategy[Message] = st.one_of(*KINDS.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_encoded_comes_back(kind: str) -> None:
+    @settings(max_examples=150, deadline=None)
+    @given(KINDS[kind])
+    def identity(message: Message) -> None:
+        data = encode(message)
+        assert decode(data) == message
+        assert encode(decode(data)) == data
+
+    identity()
+
+
+def test_a_message_of_zeros_keeps_its_kind() -> None:
+    """proto3 does not send zeros; an empty body must still say what it is."""
+    header = Header(0, 0, 0, 0, 0, 0)
+    empty = Payload(Encoded(Encoding.DENSE, 0, b""))
+    for message in (
+        CatchUp(header, 0),
+        Refusal(header, ""),
+        Snapshot(header, 0, 0, empty, None, ()),
+        Snapshot(header, 0, 0, empty, empty, (empty, empty)),
+        Contribution(header, 0, 1, 1, empty),
+    ):
+        assert decode(encode(message)) == message
+
+
+@given(st.frozensets(st.integers(0, 12_000)))
+def test_included_sets_have_one_encoding(included: frozenset[int]) -> None:
+    bitmap = pack_included(included)
+    assert unpack_included(bitmap) == included
+    assert len(bitmap) == (max(included) // 8 + 1 if included else 0)
+    assert not bitmap.endswith(b"\0")
+
+
+def test_a_long_reason_is_cut() -> None:
+    long = Refusal(Header(1, 0, 0, 1, 0, 0), "é" * (LONGEST_REASON + 100))
+    cut = decode(encode(long))
+    assert isinstance(cut, Refusal)
+    assert cut.reason == "é" * LONGEST_REASON
+    raw = pb.Message()
+    raw.ParseFromString(encode(long))
+    raw.refusal.reason = long.reason
+    assert decode(raw.SerializeToString()) == cut
+
+
+# Malformed fields.
+
+HEADER = Header(federation=9, epoch=1, sender=2, round=7, shard=1, segment=3)
+VALUES = Payload(encode_values(np.ones(4, np.float32)), stream=5)
+VALID: dict[str, Message] = {
+    "contribution": Contribution(HEADER, 6, 10, 2, VALUES),
+    "result": Result(HEADER, 6, frozenset({0, 3, 9}), 30, 60, VALUES),
+    "catch_up": CatchUp(HEADER, 6),
+    "snapshot": Snapshot(HEADER, 6, 6, VALUES, VALUES, (VALUES, VALUES)),
+    "refusal": Refusal(HEADER, "too late"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change to a valid message, the field the error must name and what it must say."""
+
+    kind: str
+    change: Callable[[pb.Message], object]
+    field: str
+    says: str
+
+    @property
+    def data(self) -> bytes:
+        parsed = pb.Message()
+        parsed.ParseFromString(encode(VALID[self.kind]))
+        self.change(parsed)
+        return parsed.SerializeToString()
+
+
+def setting(path: str, value: object) -> Callable[[pb.Message], None]:
+    """Set the field at a dotted path."""
+
+    def change(message: pb.Message) -> None:
+        *parents, name = path.split(".")
+        target: object = message
+        for parent in parents:
+            target = getattr(target, parent)
+        setattr(target, name, value)
+
+    return change
+
+
+def clearing(path: str, name: str) -> Callable[[pb.Message], None]:
+    """Remove a field of a body."""
+    return lambda message: getattr(message, path).ClearField(name)
+
+
+def withheld(**numbers: int | bytes) -> Callable[[pb.Message], None]:
+    """A result without payload, but with these fields."""
+
+    def change(message: pb.Message) -> None:
+        message.result.Clear()
+        for name, value in numbers.items():
+            setattr(message.result, name, value)
+
+    return change
+
+
+def payload_cases(kind: str, payload: str) -> list[Case]:
+    parameter, bad = f"{payload}.parameter", "expected 0 or more"
+    return [
+        Case(kind, setting(f"{payload}.encoding", 0), f"{payload}.encoding", "0 is not known"),
+        Case(kind, setting(f"{payload}.encoding", 7), f"{payload}.encoding", "7 is not known"),
+        Case(kind, setting(f"{payload}.encoding", -1), f"{payload}.encoding", "-1 is not known"),
+        Case(kind, setting(parameter, -1.0), parameter, bad),
+        Case(kind, setting(parameter, -1e-45), parameter, bad),
+        Case(kind, setting(parameter, math.nan), parameter, bad),
+        Case(kind, setting(parameter, math.inf), parameter, bad),
+        Case(kind, setting(parameter, -math.inf), parameter, bad),
+    ]
+
+
+def bodiless(message: pb.Message) -> None:
+    header = message.header
+    message.Clear()
+    message.header.CopyFrom(header)
+
+
+def bad_slot(message: pb.Message) -> None:
+    message.snapshot.slots[1].encoding = pb.ENCODING_UNSPECIFIED
+
+
+CASES = [
+    *(
+        case
+        for kind in VALID
+        for case in (
+            Case(kind, lambda m: m.ClearField("header"), "header", "is missing"),
+            Case(kind, setting("header.version", 0), "header.version", "is 0; this node speaks"),
+            Case(kind, setting("header.version", 2), "header.version", "is 2; this node speaks"),
+            Case(kind, setting("header.version", U32), "header.version", f"version {VERSION}"),
+            Case(kind, bodiless, "body", "is missing"),
+        )
+    ),
+    *payload_cases("contribution", "contribution.payload"),
+    *payload_cases("result", "result.payload"),
+    *payload_cases("snapshot", "snapshot.model"),
+    *payload_cases("snapshot", "snapshot.reference"),
+    Case("snapshot", bad_slot, "snapshot.slots.encoding", "0 is not known"),
+    Case("contribution", clearing("contribution", "payload"), "contribution.payload", "missing"),
+    Case("contribution", setting("contribution.samples", 0), "contribution.samples", "is 0"),
+    Case(
+        "contribution",
+        setting("contribution.samples", SAMPLES + 1),
+        "contribution.samples",
+        "expected 1 to 2**40 - 1",
+    ),
+    Case("contribution", setting("contribution.steps", 0), "contribution.steps", "is 0"),
+    Case(
+        "contribution",
+        setting("contribution.steps", MOST_STEPS + 1),
+        "contribution.steps",
+        f"expected 1 to {MOST_STEPS}",
+    ),
+    Case("result", setting("result.previous", 7), "result.previous", "expected less than round 7"),
+    Case("result", setting("result.previous", U32), "result.previous", f"is {U32}"),
+    Case("result", setting("header.round", 0), "result.previous", "expected less than round 0"),
+    Case("result", setting("result.included", b"\x09\x00"), "result.included", "a zero byte"),
+    Case("result", setting("result.included", b"\x00"), "result.included", "a zero byte"),
+    Case("result", clearing("result", "payload"), "result.payload", "is missing although"),
+    Case("result", withheld(previous=6, included=b"\1"), "result.payload", "is missing"),
+    Case("result", withheld(previous=6, samples=1), "result.payload", "is missing"),
+    Case("result", withheld(previous=6, sample_steps=1), "result.payload", "is missing"),
+    Case("result", clearing("result", "included"), "result.included", "does not fit"),
+    Case("result", setting("result.samples", 2), "result.included", "the number of samples"),
+    Case("snapshot", clearing("snapshot", "model"), "snapshot.model", "is missing"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.kind}-{case.field}")
+def test_a_malformed_field_is_named(case: Case) -> None:
+    with pytest.raises(MalformedMessage) as caught:
+        decode(case.data)
+    assert caught.value.field == case.field
+    assert case.says in caught.value.reason
+
+
+def test_a_withheld_result_is_valid() -> None:
+    case = Case("result", withheld(previous=6), "", "")
+    assert decode(case.data) == Result(HEADER, 6, frozenset(), 0, 0, None)
+
+
+def test_the_limits_of_a_receiver_hold() -> None:
+    data = encode(VALID["result"])
+    assert decode(data, Limits(message_bytes=len(data))) == VALID["result"]
+    with pytest.raises(MalformedMessage, match=f"message: has {len(data)} bytes; at most") as big:
+        decode(data, Limits(message_bytes=len(data) - 1))
+    assert big.value.field == "message"
+    # Nine clients fill two bytes, eight fill one.
+    assert decode(data, Limits(members=9)) == VALID["result"]
+    with pytest.raises(MalformedMessage, match="names more than 8 clients") as crowd:
+        decode(data, Limits(members=8))
+    assert crowd.value.field == "result.included"
+    snapshot = encode(VALID["snapshot"])
+    assert decode(snapshot, Limits(slots=2)) == VALID["snapshot"]
+    with pytest.raises(MalformedMessage, match="has more than 1 vectors") as slots:
+        decode(snapshot, Limits(slots=1))
+    assert slots.value.field == "snapshot.slots"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"\x12\x00\x1a\x00" * 500,  # one body after another
+        b"\x0a\x00" * 500,  # header after header
+        b"\x78\x01" * 500,  # unknown numbers
+        b"\x7b\x7c" * 500,  # unknown groups
+        b"\x79" + bytes(8) + b"\x7d" + bytes(4) + b"\x3a\x00" * 500,  # unknown widths
+        b"\x2a\xe8\x07" + b"\x2a\x00" * 500,  # slots of one snapshot
+        b"\xaa\x00\xe8\x07" + b"\x2a\x00" * 500,  # with the tag in two bytes
+        b"\x2a\x28" + b"\x2a\x00" * 20 + b"\x2a\x28" + b"\x2a\x00" * 20,  # of two snapshots
+    ],
+)
+def test_a_flood_of_fields_is_refused_unparsed(fields: bytes) -> None:
+    """Every two bytes of such a message would become an object of the parser."""
+    with pytest.raises(MalformedMessage, match="more fields than a message of this schema"):
+        decode(b"\x0a\x02\x08\x01" + fields)
+
+
+def test_an_honest_message_has_far_fewer_fields_than_the_most() -> None:
+    full = Snapshot(HEADER, 6, 6, VALUES, VALUES, (VALUES,) * 8)
+    parsed = pb.Message()
+    parsed.ParseFromString(encode(full))
+    fields = len(parsed.ListFields()) + len(parsed.snapshot.ListFields()) - 1
+    assert 2 * fields < MOST_FIELDS
+    assert decode(encode(full), Limits(slots=8)) == full
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        decode(data)
+
+
+@settings(max_examples=60, deadline=None)
+@given(messages)
+def test_every_truncation_is_refused(message: Message) -> None:
+    data = encode(message)
+    for length in range(len(data)):
+        with pytest.raises(MalformedMessage):
+            decode(data[:length])
+
+
+def test_text_that_is_not_utf8_is_refused() -> None:
+    data = encode(VALID["refusal"]).replace(b"too late", b"too \xff\xfete")
+    with pytest.raises(MalformedMessage, match="message: is not a message of this schema"):
+        decode(data)
+
+
+def test_the_generated_code_is_up_to_date(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "grpc_tools.protoc", "-Isrc"]
+    command += [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    subprocess.run([*command, "src/eris/protocol/eris.proto"], cwd=ROOT, check=True)
+    for name in ("eris_pb2.py", "eris_pb2.pyi"):
+        path = Path("eris", "protocol", name)
+        assert (tmp_path / path).read_text() == (ROOT / "src" / path).read_text(), (
+            f"{name} is not what protoc makes of eris.proto"
+        )
+
+
+# The wire law: a segment is its values, at most 128 bytes, and one bit a client on the way down.
+
+
+def allowed(values: int, members: int = 0) -> int:
+    return 4 * values + OVERHEAD + -(-members // 8)
+
+
+WORST = Header(U64, U32, U32, U32, U32, U32)
+COUNTS = (0, 1, 31, 32, 127, 128, 4_095, 4_096, 1 << 14, 1 << 18, 1 << 22)
+
+
+@pytest.mark.parametrize("encoding", [Encoding.DENSE, Encoding.KEPT])
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_contribution_obeys_the_wire_law(encoding: Encoding, count: int) -> None:
+    encoded = Encoded(encoding, count, bytes(4 * count), parameter=3.4e38)
+    message = Contribution(WORST, U32, SAMPLES, MOST_STEPS, Payload(encoded, U64))
+    assert len(encode(message)) <= allowed(count)
+    assert decode(encode(message)).header == WORST
+
+
+@pytest.mark.parametrize("members", [1, 8, 9, 1_000, 1_024, 10_000])
+@pytest.mark.parametrize("encoding", [Encoding.DENSE, Encoding.KEPT])
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_result_obeys_the_wire_law(encoding: Encoding, count: int, members: int) -> None:
+    encoded = Encoded(encoding, count, bytes(4 * count), parameter=3.4e38)
+    everyone = frozenset(range(members))
+    message = Result(WORST, U32 - 1, everyone, U64, U64, Payload(encoded, U64))
+    assert len(encode(message)) <= allowed(count, members)
+    only_last = Result(WORST, U32 - 1, frozenset({members - 1}), U64, U64, Payload(encoded, U64))
+    assert len(encode(only_last)) <= allowed(count, members)
+
+
+def test_messages_without_values_are_small() -> None:
+    assert len(encode(CatchUp(WORST, U32))) <= OVERHEAD
+    assert len(encode(Result(WORST, U32 - 1, frozenset(), 0, 0, None))) <= OVERHEAD
+    assert len(encode(Refusal(WORST, "x" * LONGEST_REASON))) <= OVERHEAD + LONGEST_REASON
+
+
+def largest(agreement: Agreement, message: Message, compressor: Compressor | None) -> int:
+    """What a message may weigh, from the agreement alone: nothing of its payload is trusted."""
+    header, members = message.header, len(agreement.view.members)
+    size = agreement.segments(header.round)[header.key].size
+    kept = size
+    if isinstance(compressor, RandP | RandK):
+        kept = len(agreement.places(header.round, header.key))
+    match message:
+        case Contribution():
+            if isinstance(compressor, QSGD):
+                return OVERHEAD + -(-size * (2 * compressor.levels).bit_length() // 8)
+            return allowed(kept)
+        case Result():
+            return allowed(kept, members)
+        case Snapshot():
+            vectors = 1 + (message.reference is not None) + len(message.slots)
+            return vectors * allowed(size)
+        case CatchUp():
+            return OVERHEAD
+        case Refusal():
+            return OVERHEAD + len(message.reason.encode())
+
+
+@pytest.mark.parametrize(
+    "compressor",
+    [None, RandP(0.05), RandK(300), QSGD(4)],
+    ids=["dense", "rand-p", "rand-k", "qsgd"],
+)
+@pytest.mark.parametrize("members", [3, 11])
+def test_every_message_of_a_run_obeys_the_wire_law(
+    compressor: Compressor | None, members: int
+) -> None:
+    """Contributions, results, questions, snapshots and refusals of a run with losses."""
+    agreed = Settings(
+        n=6_007,
+        plan=WeightedPlan((1, 2, 3)) if members == 3 else RandomPlan(3),
+        rule=FedAdam(),
+        compressor=compressor,
+        segment_size=701,
+        history=1,
+        quorum=1,
+        min_included=1,
+    )
+    view = View.serverless([f"member {i}" for i in range(members)], aggregators=3)
+    agreement = Agreement(agreed, view)
+    transcript = Transcript(view)
+    faults = FaultPlan(seed=1, drop=0.2, crash=0.1)
+    runtime = LocalRuntime(
+        agreement, np.zeros(agreed.n, np.float32), faults=faults, transcript=transcript
+    )
+
+    def train(member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
+        draws = Stream(1, "wire-law", round, member).uniform(0, agreed.n)
+        update = draws.astype(np.float32)
+        if member == 2:
+            update *= 1e6  # beyond the agreed range: the owners refuse it
+        return update, 1_000 * (member + 1), member + 1
+
+    for _ in range(4):
+        runtime.run_round(train)
+    kinds = set()
+    for record in transcript.records:
+        message = record.message
+        kinds.add(type(message))
+        assert len(record.data) <= largest(agreement, message, compressor), message.header
+    assert kinds == {Contribution, Result, CatchUp, Snapshot, Refusal}

@@ -1,0 +1,148 @@
+"""The front door: clients and a model in, a trained model and its record out."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+import eris
+from eris.core.errors import InvalidSetting
+from eris.federation import RefusedWarning
+
+Vector = NDArray[np.float32]
+
+
+class Pull:
+    """A client that pulls the model towards its own target."""
+
+    def __init__(self, target: float, samples: int = 10) -> None:
+        self.target, self.samples = np.float32(target), samples
+
+    def update(self, parameters: Vector, round: int) -> eris.LocalUpdate:
+        update = parameters - self.target
+        parameters[:] = 0  # a trainer may scribble on what it is given
+        return eris.LocalUpdate(update, samples=self.samples)
+
+
+class Broken(Pull):
+    def update(self, parameters: Vector, round: int) -> eris.LocalUpdate:
+        return eris.LocalUpdate(np.full_like(parameters, np.nan), samples=self.samples)
+
+
+CLIENTS = [Pull(1), Pull(2), Pull(3, samples=20), Pull(6, samples=40)]
+START = np.zeros(100, np.float32)
+HALF = eris.server_rule("fedavg", learning_rate=0.5)
+
+
+def test_eris_equals_the_central_model_and_finds_the_weighted_mean() -> None:
+    central = eris.Federation(CLIENTS, START, eris.FedAvg(), rule=HALF).fit(30, progress=False)
+    for method in (
+        eris.ERIS(),
+        eris.ERIS(aggregators=2),
+        eris.ERIS(plan="contiguous", rotate=2),
+        eris.ERIS(capacities=(1, 2, 3, 4)),
+    ):
+        sharded = eris.Federation(CLIENTS, START, method, rule=HALF).fit(30, progress=False)
+        assert sharded.model.tobytes() == central.model.tobytes()
+    assert np.allclose(central.model, (10 + 20 + 60 + 240) / 80, atol=1e-6)
+
+
+def test_history_counts_encoded_bytes_and_keeps_metrics() -> None:
+    asked: list[int] = []
+
+    def score(model: Vector) -> dict[str, float]:
+        asked.append(len(model))
+        return {"first": float(model[0])}
+
+    fit = eris.Federation(CLIENTS, START, eris.ERIS(), rule=HALF).fit(
+        5, evaluate=score, evaluate_every=2, progress=False
+    )
+    assert [record.round for record in fit.history if record.metrics] == [2, 4, 5]
+    assert len(asked) == 3
+    assert fit.metrics["first"] == fit.model[0]
+    assert all(record.included == 1 for record in fit.history)
+    # Three quarters of 400 bytes leave as an update, a quarter to each of three others as a result.
+    assert 300 < fit.sent("Contribution") < 300 + 3 * 128
+    assert 300 < fit.sent("Result") < 300 + 3 * 128
+    assert fit.sent() == fit.received() <= fit.busiest() / 2 < 1.1 * fit.sent()
+
+
+def test_record_keeps_what_was_sent() -> None:
+    fit = eris.Federation(CLIENTS, START, eris.FedAvg(), rule=HALF).fit(
+        2, record=True, progress=False
+    )
+    assert fit.transcript is not None
+    seen = fit.transcript.as_server()
+    assert {c.header.sender for c in seen.contributions()} == {0, 1, 2, 3}
+    final = fit.transcript.as_final_model().final_model
+    assert final is not None
+    assert final.tobytes() == fit.model.tobytes()
+
+
+def test_a_broken_client_is_left_out_and_named() -> None:
+    federation = eris.Federation(
+        [*CLIENTS, Broken(0)], START, rule=HALF, names=["a", "b", "c", "d", "doctor-evil"]
+    )
+    with pytest.warns(RefusedWarning, match="doctor-evil"):
+        fit = federation.fit(3, progress=False)
+    healthy = eris.Federation(CLIENTS, START, rule=HALF).fit(3, progress=False)
+    assert fit.model.tobytes() == healthy.model.tobytes()
+    assert all(record.included == 4 / 5 and record.refused for record in fit.history)
+
+
+def test_the_model_is_saved_with_what_made_it(tmp_path: Path) -> None:
+    fit = eris.Federation(CLIENTS, START, rule=HALF).fit(2, progress=False)
+    fit.save(tmp_path / "new" / "model.safetensors")
+    with safe_open(tmp_path / "new" / "model.safetensors", framework="numpy") as file:
+        assert file.get_tensor("model").tobytes() == fit.model.tobytes()
+        assert json.loads(file.metadata()["settings"])["n"] == 100
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
+    def model(seed: int) -> bytes:
+        method = eris.ERIS(kept_fraction=0.3)
+        federation = eris.Federation(CLIENTS, START, method, rule=HALF, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RefusedWarning)
+            return federation.fit(3, progress=False).model.tobytes()
+
+    assert model(1) == model(1) != model(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: eris.Federation([], START), "at least one trainer"),
+        (lambda: eris.Federation(CLIENTS, START, eris.ERIS(aggregators=9)), "1 to 4"),
+        (lambda: eris.Federation(CLIENTS, START[:2]), "1 to n = 2"),
+        (lambda: eris.Federation(CLIENTS, START, names=["a", "a", "b", "c"]), "name once"),
+        (lambda: eris.Federation(CLIENTS, START, names=["a"]), "one for each of 4"),
+        (lambda: eris.Federation(CLIENTS, START, rule="fedadm"), "did you mean 'fedadam'"),
+        (lambda: eris.Federation(CLIENTS, START, rule="krum"), "no aggregator holds a whole"),
+        (lambda: eris.Federation(CLIENTS, START, min_inclded=2), "min_included"),
+        (lambda: eris.Federation(CLIENTS, START).fit(0), "rounds is 0"),
+        (lambda: eris.Federation(CLIENTS, START, eris.ERIS(capacities=(1, 2))), "aggregators"),
+        (lambda: eris.Federation(CLIENTS, START, eris.ERIS(capacities=(1, 0, 1, 1))), "weights[1]"),
+        (lambda: eris.Federation(CLIENTS, START, eris.ERIS(kept_fraction=0.0)), "(0, 1]"),
+    ],
+)
+def test_bad_input_is_named(make: object, says: str) -> None:
+    assert callable(make)
+    with pytest.raises(InvalidSetting) as refused:
+        make()
+    assert says in str(refused.value)
+
+
+def test_an_update_of_the_wrong_length_is_refused() -> None:
+    class Short(Pull):
+        def update(self, parameters: Vector, round: int) -> eris.LocalUpdate:
+            return eris.LocalUpdate(parameters[:-1], samples=1)
+
+    with pytest.raises(InvalidSetting, match=r"shape \(99,\).*100 float32"):
+        eris.Federation([*CLIENTS, Short(0)], START).fit(1, progress=False)
