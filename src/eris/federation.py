@@ -223,7 +223,7 @@ def _included(runtime: LocalRuntime, round: int) -> float:
 
 def _refused(runtime: LocalRuntime) -> tuple[str, ...]:
     """What nodes refused since this was last asked."""
-    found = []
+    found: list[str] = []
     for node in runtime.nodes:
         found += node.refused
         node.refused.clear()

@@ -81,8 +81,12 @@ def test_the_common_reference_is_the_mean_of_the_clients_own(
 
 
 @pytest.mark.parametrize("estimate", ["renormalised", "unbiased"])
-@pytest.mark.parametrize("seed", range(12))
-def test_faults_do_not_break_the_invariant(seed: int, estimate: Estimate) -> None:
+def test_faults_do_not_break_the_invariant(estimate: Estimate) -> None:
+    assert sum(partly_included(seed, estimate) for seed in range(12)) > 100
+
+
+def partly_included(seed: int, estimate: Estimate) -> int:
+    """Runs a federation under faults; returns how many results some client was missing in."""
     training = SyntheticTraining(N, seed)
     agreed = paper(training, RandP(0.3), rotate=seed % 3, estimate=estimate)
     runtime = federate(agreed, training, clients=CLIENTS, faults=random_faults(seed), record=True)
@@ -98,8 +102,7 @@ def test_faults_do_not_break_the_invariant(seed: int, estimate: Estimate) -> Non
         assert node.replica.settled(runtime.round)
         assert node.replica.reference is not None
         assert np.allclose(node.replica.reference, mean_of_references(runtime), atol=1e-4)
-    partly = [r for r in laws.check_messages() if 0 < len(r.included) < CLIENTS]
-    assert partly, "nobody was ever left out: the seed shows nothing"
+    return sum(0 < len(result.included) < CLIENTS for result in laws.check_messages())
 
 
 def test_a_client_advances_only_where_it_was_included() -> None:
@@ -128,11 +131,12 @@ def test_a_weight_other_than_the_agreed_one_is_refused() -> None:
         runtime.nodes[1].contribute(update, samples + 1, steps)
 
 
-# -- shared masks are the paper's iteration ---------------------------------------------------------
+# -- shared masks are the paper's iteration -------------------------------------------------------
 
 
 def noise(member: int, round: int) -> Doubles:
-    return Stream(7, "test-update", round, member).normal(0, N).astype(np.float32) * 1.0
+    drawn = Stream(7, "test-update", round, member).normal(0, N)
+    return drawn.astype(np.float32).astype(np.float64)
 
 
 def mask(compressor: MaskCompressor, round: int) -> NDArray[np.bool_]:
@@ -237,7 +241,7 @@ def test_which_estimate_is_biased_under_sampling(size: int) -> None:
     sets = list(combinations(range(CLIENTS), size))
     mean: dict[str, Doubles] = {}
     for estimate in ("renormalised", "unbiased"):
-        steps = np.stack([step_with(chosen, estimate) for chosen in sets])  # type: ignore[arg-type]
+        steps = np.stack([step_with(chosen, estimate) for chosen in sets])
         mean[estimate] = steps.mean(axis=0)
     # Averaged over all equally likely sets, one is the full mean and the other is not.
     assert np.abs(mean["unbiased"] - wanted).max() < 1e-5

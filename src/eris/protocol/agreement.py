@@ -170,6 +170,7 @@ class Agreement:
         """The 64-bit name of that stream on the wire."""
         who = (round, self._mask_owner(client))
         if who not in self._tags:
+            self._forget(round)
             name = self.mask_stream(round, client).name
             self._tags[who] = int(name[0]) | int(name[1]) << 32
         return self._tags[who]

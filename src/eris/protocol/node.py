@@ -5,6 +5,8 @@ What a runtime carries. It is given the time and messages and returns messages; 
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +26,8 @@ from eris.protocol.messages import (
 from eris.protocol.replica import Replica
 
 Vector = NDArray[np.float32]
+MOST_REFUSALS = 1000
+"""Older ones are forgotten: what a peer can make a node remember has a limit."""
 
 
 class Node:
@@ -37,7 +41,7 @@ class Node:
         self.client = Client(agreement, me, self.replica)
         owns = bool(view.owned_by(me))
         self.aggregator = Aggregator(agreement, me, self.replica) if owns else None
-        self.refused: list[str] = []
+        self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
         self._others = tuple(m for m in range(len(view.members)) if m != me)
 
@@ -92,6 +96,11 @@ class Node:
             raise ErisError(f"is of epoch {header.epoch}; this node is in {view.epoch}")
         if header.round < 1 or header.key not in self.replica.versions:
             raise ErisError(f"names round {header.round}, segment {header.key}: there is none")
+        if isinstance(message, Result | Snapshot) and view.owners[header.shard] == self.me:
+            assert self.aggregator is not None
+            made = message.at if isinstance(message, Snapshot) else header.round
+            if 0 < self.aggregator.round <= made:
+                raise ErisError(f"is of round {made} of a shard that only this node publishes")
         if isinstance(message, Result):
             # Any peer may pass a result on, but only the owner may have made it.
             if header.sender != view.owners[header.shard]:

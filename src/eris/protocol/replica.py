@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.core import kernels
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.shift import advance, estimate
@@ -95,7 +96,11 @@ class Replica:
         if result.header.round <= self.versions[key]:
             return []
         self._check(result)
-        self._waiting[key].setdefault(result.previous, result)
+        waiting = self._waiting[key]
+        full = len(waiting) >= self.agreement.settings.history and not self._keep_all
+        if full and result.previous != self.versions[key]:
+            raise MalformedMessage("result.previous", "too many results wait for their predecessor")
+        waiting.setdefault(result.previous, result)
         applied: list[Result] = []
         while (following := self._next(key)) is not None:
             self._apply(following)
@@ -124,8 +129,9 @@ class Replica:
             found = f"names {len(result.included)} clients; expected at least {least}"
             raise MalformedMessage("result.included", found)
         values, _ = self._values(result)
-        if not np.isfinite(values).all():
-            raise MalformedMessage("result.payload.data", "holds values that are not finite")
+        limit = self.agreement.settings.precision.value_range
+        if kernels.count_refused(values, limit * (1 + 2.0**-20)):  # a mean may round up
+            raise MalformedMessage("result.payload.data", f"holds values beyond ±{limit:g}")
 
     def _values(self, result: Result) -> tuple[Vector, NDArray[np.int64] | None]:
         """The published values and, where only kept ones travelled, their places."""
@@ -217,6 +223,8 @@ class Replica:
         payloads = [snapshot.model, *((snapshot.reference,) if snapshot.reference else ())]
         payloads += snapshot.slots
         values = [decode_values(p.encoded, Encoding.DENSE, segment.size) for p in payloads]
+        if not all(np.isfinite(value).all() for value in values):
+            raise MalformedMessage("snapshot", "holds values that are not finite")
         for vector, new in zip(self._vectors(), values, strict=True):
             segment.scatter(vector, new)
         self.updates[key] = snapshot.updates

@@ -424,11 +424,10 @@ class Subject:
         self.published: dict[tuple[int, int, int], Result] = {}
 
     def _state(self) -> list[Vector]:
-        replica, client = self.node.replica, self.node.client
-        vectors = [replica.model, *replica.slots]
-        vectors += [replica.reference] if replica.reference is not None else []
-        own = client.own_reference if client is not None else None
-        return vectors + ([own] if own is not None else [])
+        replica = self.node.replica
+        references = (replica.reference, self.node.client.own_reference)
+        present = [vector for vector in references if vector is not None]
+        return [replica.model, *replica.slots, *present]
 
     def feed(self, message: Message, source: int) -> tuple[bool, bool]:
         """Let the node receive a message; returns (refused, state moved)."""

@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.core.combine import ExactMean
 from eris.core.compress import RandK, RandP
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
@@ -235,16 +236,27 @@ class _Values:
         coordinates = segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
         assert view.samples is not None
         weights = dict(zip(view.clients, view.samples, strict=True))
-        values, total, reach = np.zeros(segment.size), 0, 0.0
-        for client in sorted(result.included):
-            sent = self._sent(client, round, segment, coordinates, state)
-            values += weights[client] * sent
-            total += weights[client]
-            reach = max(reach, float(np.abs(sent).max(initial=0)))
-        mean = values / total
+        clients = sorted(result.included)
+        sent = np.stack([self._sent(c, round, segment, coordinates, state) for c in clients])
+        mean = self._combined(sent, np.array([weights[c] for c in clients]))
+        reach = float(np.abs(sent).max(initial=0))
         if settings.masked and settings.masks == "shared":
             mean = mean[self._kept(round, 0)[coordinates]]
         return mean, reach
+
+    def _combined(self, sent: Doubles, weights: NDArray[np.int64]) -> Doubles:
+        """Row by row a client: the mean, or the middle, of each column."""
+        collector = self.agreement.settings.rule.collector(
+            0, self.agreement.settings.precision, "refuse"
+        )
+        if isinstance(collector, ExactMean):
+            mean: Doubles = weights @ sent / weights.sum()
+            return mean
+        if collector.trim is None:
+            return np.median(sent, axis=0)
+        cut = int(len(sent) * collector.trim)
+        middle: Doubles = np.sort(sent, axis=0)[cut : len(sent) - cut].mean(axis=0)
+        return middle
 
     def _sent(
         self, client: int, round: int, segment: Segment, coordinates: NDArray[np.int64],
