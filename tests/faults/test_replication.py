@@ -23,9 +23,10 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import CoordinateMedian, FedAdam, FedAvg, FedAvgM, FedYogi
 from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardPlan
 from eris.core.streams import Stream
-from eris.protocol import aggregator as aggregator_module
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Key
+from eris.protocol.client import Client
+from eris.protocol.codec import encode
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Result, Snapshot
 from eris.protocol.replica import Replica
 from eris.protocol.settings import Settings
@@ -228,7 +229,7 @@ def test_an_aggregator_away_for_whole_turns_does_not_stop_the_rest_for_good(rota
 def test_lost_messages_are_caught_up_with() -> None:
     faults = FaultPlan(seed=5, drop=0.3)
     runtime, laws, training = run(faults=faults, rounds=8)
-    assert faults.struck[Fault.DROP] > 50
+    assert faults.struck[Fault.DROP] > 20
     assert runtime.transcript is not None
     messages = [(record, record.message) for record in runtime.transcript.records]
     assert any(isinstance(message, CatchUp) for _, message in messages)
@@ -244,7 +245,7 @@ def test_lost_messages_are_caught_up_with() -> None:
 
 
 def test_without_catching_up_lost_results_stay_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eris.protocol.client.Client.tick", lambda self, now: [])
+    monkeypatch.setattr(Client, "tick", lambda self, now: [])
     runtime, _, _ = run(faults=FaultPlan(seed=5, drop=0.3), rounds=8)
     assert not all(node.replica.settled(8) for node in runtime.nodes)
 
@@ -253,7 +254,7 @@ def test_duplicates_are_counted_once() -> None:
     faults = FaultPlan(seed=2, duplicate=1)
     runtime, laws, training = run(faults=faults)
     clean, _, _ = run()
-    assert faults.struck[Fault.DUPLICATE] > 100
+    assert faults.struck[Fault.DUPLICATE] > 50
     for node in runtime.nodes:
         assert_same_bits(node.model, clean.nodes[0].model)
     laws.at_end(training.given)
@@ -300,7 +301,7 @@ def test_a_crashed_client_is_missing_until_it_is_back() -> None:
 
 def test_a_crashed_owner_publishes_nothing_of_what_it_had_collected() -> None:
     faults = ChosenFaults(crashes={(0, 2): (0.05, 5.0)})
-    runtime, laws, training = run(faults=faults, rounds=3)
+    _, laws, training = run(faults=faults, rounds=3)
     results = {(r.header.round, r.header.key): r for r in laws.check_messages()}
     assert results[2, (0, 0)].payload is None, "on its return it withholds the round it crashed in"
     assert results[2, (1, 0)].payload is not None
@@ -308,16 +309,17 @@ def test_a_crashed_owner_publishes_nothing_of_what_it_had_collected() -> None:
     laws.at_end(training.given)
 
 
-def test_a_crash_after_the_result_does_not_make_a_second_one() -> None:
-    faults = ChosenFaults(crashes={(0, 2): (0.15, 5.0)})
-    runtime, laws, training = run(faults=faults, rounds=3)
+@pytest.mark.parametrize("outage", [0.02, 5.0])  # back in the same round, in the next one
+def test_a_crash_after_the_result_does_not_make_a_second_one(outage: float) -> None:
+    faults = ChosenFaults(crashes={(0, 2): (0.15, outage)})
+    _, laws, training = run(faults=faults, rounds=3)
     assert included(laws)[2, (0, 0)] == {0, 1, 2, 3}
     laws.at_end(training.given)
 
 
 def test_random_crashes_strike_and_are_survived() -> None:
     faults = FaultPlan(seed=3, crash=1, longest_outage=20)
-    runtime, laws, training = run(faults=faults, rounds=6, heal=True)
+    _, laws, training = run(faults=faults, rounds=6, heal=True)
     assert faults.struck[Fault.CRASH] >= 4
     laws.at_end(training.given)
 
@@ -390,14 +392,14 @@ def test_a_plan_replays_exactly() -> None:
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
 def test_rates_that_are_none_are_refused(name: str, rate: float) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} is {rate}; expected a rate from 0 to 1"):
-        FaultPlan(**{name: rate})
+        replace(FaultPlan(), **{name: rate})
 
 
 @pytest.mark.parametrize("name", ["latency", "longest_delay", "longest_outage"])
 @pytest.mark.parametrize("time", [-0.1, float("inf"), float("nan")])
 def test_times_that_are_none_are_refused(name: str, time: float) -> None:
     with pytest.raises(InvalidSetting, match=f"{name} is {time}; expected a time, 0 or more"):
-        FaultPlan(**{name: time})
+        replace(FaultPlan(), **{name: time})
 
 
 # -- bugs put in on purpose are caught ------------------------------------------------------------
@@ -445,7 +447,7 @@ def test_a_second_result_after_a_restart_is_caught(monkeypatch: pytest.MonkeyPat
         return results
 
     monkeypatch.setattr(Aggregator, "abstain", forget)
-    _, laws, _ = run(faults=ChosenFaults(crashes={(0, 2): (0.15, 5.0)}), rounds=3)
+    _, laws, _ = run(faults=ChosenFaults(crashes={(0, 2): (0.15, 0.02)}), rounds=3)
     with pytest.raises(LawBroken, match=r"round 2, segment \(0, 0\) has two results"):
         laws.check_messages()
 
@@ -489,8 +491,9 @@ def test_applying_results_out_of_order_is_caught(monkeypatch: pytest.MonkeyPatch
         return waiting[0] if waiting else None
 
     monkeypatch.setattr(Replica, "_next", any_that_waits)
-    with pytest.raises(LawBroken, match=r"version \d+ has two states"):
-        run(faults=FaultPlan(seed=5, drop=0.5), rounds=8)
+    deaf = ChosenFaults(lost_links=lambda sender, receiver, round: receiver == 3 and round == 1)
+    with pytest.raises(LawBroken, match=r"node 3, segment \(0, 0\): version 2 has two states"):
+        run(faults=deaf, rounds=2)
 
 
 def test_including_someone_who_sent_nothing_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,56 +510,47 @@ def test_including_someone_who_sent_nothing_is_caught(monkeypatch: pytest.Monkey
         laws.check_messages()
 
 
-def test_a_result_that_skips_one_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Before it was mended: what was still open and what settles the old turn were both named
+def test_two_results_at_the_turn_of_the_shards_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    # If what is still open and what settles the old turn came of one call, both would be named
     # after the same predecessor.
     def both_at_once(self: Aggregator, round: int, now: float) -> list[Result]:
-        finished = Aggregator.finish(self)
+        finished = self._close_all() if self.round else []
         self._enter(round, now)
         return finished + self._settle_turns()
 
+    laws = _open_at_the_turn()
+    assert [sorted(result.included) for result in laws.check_messages()] == [[0, 1, 2]]
+    monkeypatch.setattr(Aggregator, "finish", lambda self: [])
+    monkeypatch.setattr(Aggregator, "begin", both_at_once)
+    with pytest.raises(LawBroken, match=r"round 1, segment \(0, 0\) has two results"):
+        _open_at_the_turn().check_messages()
+
+
+def _open_at_the_turn() -> Laws:
+    """Three of four have contributed when the owner enters the next round, with new shards."""
     training = SyntheticTraining(N, 1)
-    for broken in (False, True):
-        agreed = dense(plan=RandomPlan(1, rotate=1))
-        runtime = federate(agreed, training, clients=4, record=True)
-        laws = Laws(runtime)
-        owner = runtime.nodes[0]
-        if broken:
-            monkeypatch.setattr(Aggregator, "begin", both_at_once)
-            monkeypatch.setattr("eris.protocol.node.Aggregator.finish", Aggregator.finish)
-        for member in range(3):
-            runtime.nodes[member].begin(1, 0.0)
-            for out in runtime.nodes[member].contribute(*training(member, owner.model, 1)):
-                owner.receive(out.message, member)
-        runtime._send(0, _begin_round_two(owner, broken))
-        if not broken:
-            assert len(laws.check_messages()) == 1
-        else:
-            with pytest.raises(LawBroken, match=r"round 1, segment \(0, 0\) has two results"):
-                laws.check_messages()
+    runtime = federate(dense(plan=RandomPlan(1, rotate=1)), training, clients=4, record=True)
+    laws, owner = Laws(runtime), runtime.nodes[0]
+    assert runtime.transcript is not None
+    for node in runtime.nodes[:3]:
+        node.begin(1, 0.0)
+        for out in node.contribute(*training(node.me, node.model, 1)):
+            runtime.transcript.record(0.0, node.me, out.to, encode(out.message))
+            owner.receive(out.message, node.me)
+    for out in owner.begin(2, 1.0):
+        runtime.transcript.record(1.0, 0, out.to, encode(out.message))
+    return laws
 
 
-def _begin_round_two(owner: Any, broken: bool) -> list[Outgoing]:
-    if not broken:
-        out: list[Outgoing] = owner.begin(2, 1.0)
-        return out
-    published: list[Outgoing] = owner._publish(owner.aggregator.begin(2, 1.0))
-    return published
-
-
-def test_forgetting_who_was_included_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The paper's mode: a client that advances its reference although it was left out.
-    follow = "eris.protocol.client.Client.follow"
-    original = aggregator_module  # the module under test is imported, not copied
-    assert original.Aggregator is Aggregator
-    from eris.protocol.client import Client
-
-    real = Client.follow
+def test_a_reference_that_moves_without_being_included_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    follow = Client.follow
 
     def follow_always(self: Client, result: Result) -> None:
-        real(self, replace(result, included=result.included | {self.me}))
+        follow(self, replace(result, included=result.included | {self.me}))
 
-    monkeypatch.setattr(follow, follow_always)
+    monkeypatch.setattr(Client, "follow", follow_always)
     agreed = dense(compressor=RandP(0.5), masks="independent")
     with pytest.raises(LawBroken, match=r"s and the mean of the s_k are .* apart"):
         run(agreed, FaultPlan(seed=4, drop=0.3), rounds=6)

@@ -25,7 +25,8 @@ from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.runtimes.local import LocalRuntime
 from eris.testing import fuzz
-from eris.testing.fuzz import TO_BYTES, TO_FIELDS, Damage, Dice, World
+from eris.testing.damage import TO_BYTES, TO_FIELDS, Damage, Dice, leave_alone, parse, serialise
+from eris.testing.fuzz import World
 
 CASES = 20_000
 ALL_DAMAGE = (*TO_BYTES, *TO_FIELDS)
@@ -53,7 +54,7 @@ def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[World]) -> None:
         kinds = Counter(type(decode(data)).__name__ for data in world.corpus)
         assert set(kinds) == {"Contribution", "Result", "CatchUp", "Snapshot", "Refusal"}
         for data in world.corpus:
-            assert fuzz.serialise(fuzz.parse(data)) == data
+            assert serialise(parse(data)) == data
             assert encode(decode(data)) == data
 
 
@@ -65,7 +66,7 @@ def test_each_kind_of_damage_does_harm(damage: Damage, worlds: list[World]) -> N
         dice = Dice(5, number)
         data = dice.pick(corpus)
         changed += damage(data, dice.pick(corpus), dice) != data
-    assert changed == 0 if damage is fuzz.leave_alone else changed > 80
+    assert changed == 0 if damage is leave_alone else changed > 80
 
 
 def test_a_case_can_be_repeated_by_its_number(worlds: list[World]) -> None:
