@@ -29,6 +29,8 @@ class _Open:
     segment: Segment
     collector: ExactMean | OrderStatistic
     included: set[int] = field(default_factory=set)
+    heard: set[int] = field(default_factory=set)
+    """Included, or refused: nobody else's contribution is worth waiting for."""
     sample_steps: int = 0
 
 
@@ -80,19 +82,12 @@ class Aggregator:
         if not current or contribution.based_on != self.replica.versions[key]:
             return [], self._missed(contribution)
         state = self._open.get(key) or self._begin_segment(key)
-        if sender in state.included:
+        if sender in state.heard:
             return [], []
-        try:
-            values = self._decode(contribution, state.segment)
-            name = self.agreement.view.members[sender]
-            state.collector.add(values, contribution.samples, name)
-        except (RefusedContribution, MalformedMessage) as error:
-            return [], [self._refuse(header, str(error))]
-        state.included.add(sender)
-        state.sample_steps += contribution.samples * contribution.steps
-        if len(state.included) == len(self.agreement.view.clients):
-            return [self._close(key)], []
-        return [], []
+        state.heard.add(sender)
+        answers = self._add(contribution, state)
+        complete = len(state.heard) == len(self.agreement.view.clients)
+        return [self._close(key)] if complete else [], answers
 
     def tick(self, now: float) -> list[Result]:
         """Close what is past its deadline."""
@@ -114,6 +109,19 @@ class Aggregator:
         state = _Open(segment, collector)
         self._open[key] = state
         return state
+
+    def _add(self, contribution: Contribution, state: _Open) -> list[Outgoing]:
+        """Count a contribution in, or refuse it."""
+        sender = contribution.header.sender
+        try:
+            values = self._decode(contribution, state.segment)
+            name = self.agreement.view.members[sender]
+            state.collector.add(values, contribution.samples, name)
+        except (RefusedContribution, MalformedMessage) as error:
+            return [self._refuse(contribution.header, str(error))]
+        state.included.add(sender)
+        state.sample_steps += contribution.samples * contribution.steps
+        return []
 
     def _decode(self, contribution: Contribution, segment: Segment) -> Vector:
         """The values to combine. Kept values are combined unscaled: 1/p is applied once, after."""
