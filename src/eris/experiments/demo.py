@@ -29,7 +29,7 @@ from eris.training.torch import (
     torch_clients,
 )
 
-FEDAVG, ERIS_DENSE, ERIS_DSC = "FedAvg (central)", "ERIS", "ERIS + DSC"
+FEDAVG, ERIS_DENSE, ERIS_DSC = "FedAvg", "ERIS", "ERIS + DSC"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Demo:
         }
         with single_threaded():
             fits = {
-                name: federation.fit(self.rounds, evaluate=score, evaluate_every=2, progress=name)
+                name: federation.fit(self.rounds, evaluate=score, evaluate_every=4, progress=name)
                 for name, federation in federations.items()
             }
         self.report(fits, console)
@@ -106,7 +106,7 @@ class Demo:
 
     def report(self, fits: Mapping[str, Fit], console: Console) -> None:
         """Accuracy, bytes, equality and what is given away."""
-        table = Table("", "test accuracy", "update, up", "results, up", "down", "busiest member")
+        table = Table("", "accuracy", "update, up", "results, up", "down", "busiest")
         for name, fit in fits.items():
             up, published, down = client_traffic(fit)
             table.add_row(
@@ -119,8 +119,8 @@ class Demo:
             )
         console.print(table)
         console.print(
-            "Encoded bytes per round. Of a client: its update, the results it publishes as owner\n"
-            "of a shard, all it is sent. Busiest member: all it sends and is sent (FedAvg: the "
+            "Encoded bytes a round. Of a client: its update, the results it publishes as owner of "
+            "a shard, all it is sent. Busiest: the member that sends and is sent most (FedAvg: the "
             "server)."
         )
         equal = same_bits(fits[FEDAVG].model, fits[ERIS_DENSE].model)
@@ -141,15 +141,15 @@ class Demo:
                 coordinates=n, rounds=self.rounds, kept_fraction=kept, share=share,
                 capacity=capacity,
             )  # fmt: skip
-            console.print(f"  {name:18} {bound.seen_share:8.2%} a round   {bound.nats:12,.0f}")
+            console.print(f"  {name:10} {bound.seen_share:8.2%} a round   {bound.nats:12,.0f}")
         exposed = published_exposure(
             coordinates=n, clients=self.clients, kept_fraction=self.kept_fraction,
             masks="independent",
         )  # fmt: skip
         console.print(
-            f"  Shared masks publish sums of all clients only; with a mask per client, as in the "
-            f"paper, {exposed.share_of_kept:.0%}\n  of what a client sends would be published with "
-            f"nobody else's added to it."
+            f"Shared masks publish means over all clients only. With a mask per client, as in the "
+            f"paper, {exposed.share_of_kept:.0%} of what a client sends would be published with "
+            f"nobody else's value in it."
         )
 
 
