@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from eris.data.idx import MalformedData, decode_idx, encode_idx, read_idx
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 
 
+@settings(derandomize=True)
 @given(arrays.arrays(np.uint8, arrays.array_shapes(min_dims=1, max_dims=4, min_side=0)))
 def test_what_is_encoded_is_decoded(array: NDArray[np.uint8]) -> None:
     decoded = decode_idx(encode_idx(array), dimensions=array.ndim)
@@ -26,6 +27,7 @@ def test_what_is_encoded_is_decoded(array: NDArray[np.uint8]) -> None:
     assert np.array_equal(decoded, array)
 
 
+@settings(derandomize=True)
 @given(st.binary(max_size=64), st.booleans())
 def test_any_bytes_are_read_whole_or_refused(data: bytes, valid_start: bool) -> None:
     data = b"\x00\x00\x08\x01" + data if valid_start else data

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from eris.core.errors import DataUnavailable
 from eris.data.cache import CachedData
 from eris.data.idx import MalformedData, encode_idx
-from eris.data.mnist import FILES, ImageData, load_mnist
+from eris.data.images import IDX_FILES, ImageData
+from eris.data.mnist import load_mnist
 from eris.data.sources import fetch
 
 # Of the unpacked files as first published, widely quoted; both registered packages give them.
@@ -76,7 +77,7 @@ def test_the_source_is_named_with_its_checksum(whole: ImageData, fetched: Cached
 def a_folder(folder: Path, *, suffix: str = "", dotted: bool = False) -> Path:
     """A few images of our own in the four files of the format."""
     folder.mkdir(exist_ok=True)
-    for name in FILES:
+    for name in IDX_FILES:
         shape = (3, 28, 28) if "images" in name else (3,)
         data = encode_idx(np.full(shape, 4, dtype=np.uint8))
         name = name.replace("-idx", ".idx") if dotted else name
@@ -115,7 +116,7 @@ def test_an_incomplete_folder_says_what_it_lacks(tmp_path: Path) -> None:
     ("name", "array", "complaint"),
     [
         ("train-labels-idx1-ubyte", np.zeros(2), "has 2 labels; train-images-idx3-ubyte has 3"),
-        ("t10k-labels-idx1-ubyte", np.full(3, 10), "has the label 10; expected the digits 0 to 9"),
+        ("t10k-labels-idx1-ubyte", np.full(3, 10), "has the label 10; expected 0 to 9"),
         ("t10k-images-idx3-ubyte", np.zeros((3, 32, 32)), r"has images of \[32, 32\]"),
         ("train-images-idx3-ubyte", np.zeros((0, 28, 28)), "holds no images"),
     ],

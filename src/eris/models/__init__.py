@@ -1,1 +1,142 @@
-"""The models of the papers' experiments (these need the ``torch`` extra)."""
+"""The models of the papers' experiments, by name (to make one needs the ``torch`` extra).
+
+>>> MODELS["resnet9"].parameters
+1652682
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eris.core.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["MODELS", "ModelEntry", "create", "entry"]
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """What is known of a model without making it, so that PyTorch is not needed to list them.
+
+    ``input_shape`` is that of one sample, ``classes`` is none for a model of ratings, and
+    ``parameters`` counts what ``create`` makes with no further settings.
+    """
+
+    name: str
+    module: str
+    function: str
+    input_shape: tuple[int, ...]
+    classes: int | None
+    parameters: int
+    data: str
+    source: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What the constructor is given unless ``create`` is told otherwise."""
+
+    @property
+    def constructor(self) -> Callable[..., nn.Module]:
+        """The function that makes the model."""
+        try:
+            importlib.import_module("torch")
+        except ImportError as missing:
+            raise ImportError(
+                f"the model {self.name} needs PyTorch ({missing}); run `pip install eris-fl[torch]`"
+            ) from missing
+        found: Callable[..., nn.Module] = getattr(
+            importlib.import_module(self.module), self.function
+        )
+        return found
+
+
+_ENTRIES = (
+    ModelEntry(
+        "lenet5",
+        "eris.models.lenet",
+        "lenet5",
+        (1, 28, 28),
+        10,
+        61_706,
+        data="MNIST",
+        source="LeCun et al. 1998; ERIS, FLIP/FLOP",
+    ),
+    ModelEntry(
+        "resnet9",
+        "eris.models.resnet9",
+        "resnet9",
+        (3, 32, 32),
+        10,
+        1_652_682,
+        data="CIFAR-10",
+        source="He et al. 2016, nine layers; ERIS",
+    ),
+    ModelEntry(
+        "resnet18",
+        "eris.models.resnet",
+        "resnet18",
+        (3, 32, 32),
+        10,
+        11_173_962,
+        data="CIFAR-10",
+        source="He et al. 2016, for small images; Shatter",
+    ),
+    ModelEntry(
+        "resnet20",
+        "eris.models.resnet",
+        "resnet20",
+        (3, 32, 32),
+        10,
+        269_722,
+        data="CIFAR-10",
+        source="He et al. 2016, section 4.2; EncCluster",
+    ),
+    ModelEntry(
+        "matrix-factorisation",
+        "eris.models.factorisation",
+        "matrix_factorisation",
+        (2,),
+        None,
+        55_126,
+        data="MovieLens-100K",
+        source="Koren et al. 2009; Shatter",
+        settings={"users": 943, "items": 1682, "dimensions": 20},
+    ),
+)
+MODELS: Mapping[str, ModelEntry] = {known.name: known for known in _ENTRIES}
+
+
+def entry(name: str) -> ModelEntry:
+    """What is known of the model called ``name``.
+
+    >>> entry("resnet-9")
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: model is 'resnet-9'; expected one of lenet5, resnet9, \
+resnet18, resnet20, matrix-factorisation (did you mean 'resnet9'?)
+    """
+    if name not in MODELS:
+        near = difflib.get_close_matches(name.lower(), MODELS, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InvalidSetting("model", name, f"one of {', '.join(MODELS)}{hint}")
+    return MODELS[name]
+
+
+def create(name: str, seed: int, **settings: Any) -> nn.Module:
+    """The model called ``name``, with weights that depend on ``seed`` alone.
+
+    ``settings`` are those of its constructor, such as ``norm="none"`` for ``resnet20``.
+    """
+    found = entry(name)
+    constructor = found.constructor
+    known = set(inspect.signature(constructor).parameters) - {"seed"}
+    for key in settings:
+        if key not in known:
+            expected = f"one of {', '.join(sorted(known))}" if known else "no settings"
+            raise InvalidSetting(f"{name} setting", key, expected)
+    return constructor(seed=seed, **{**found.settings, **settings})

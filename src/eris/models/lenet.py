@@ -6,13 +6,11 @@ and Haffner, 1998), with ReLU and max-pooling as is usual today.
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import nn
 from torch.nn import functional
 
-from eris.core.errors import InvalidSetting
+from eris.models.seeding import seeded
 
 
 class LeNet5(nn.Module):
@@ -42,15 +40,4 @@ def lenet5(seed: int) -> LeNet5:
     The weights are those of ``torch.manual_seed(seed); LeNet5()``, but the process-wide random
     state is neither read nor changed.
     """
-    if not 0 <= seed < 2**63:
-        raise InvalidSetting("seed", seed, "an integer in [0, 2^63)")
-    generator = torch.Generator().manual_seed(seed)
-    with torch.device("meta"):  # no memory and, above all, no draws from the global generator
-        model = LeNet5()
-    model.to_empty(device="cpu")
-    for layer in model.children():
-        if isinstance(layer, (nn.Conv2d, nn.Linear)) and layer.bias is not None:
-            nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-            bound = 1 / math.sqrt(layer.weight[0].numel())
-            nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    return model
+    return seeded(LeNet5, seed)
