@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test check format proto fuzz faults bench clean
+.PHONY: help setup demo test check format proto fuzz faults data bench clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,dev]'
 	@touch $@
 
 demo: setup ## Train LeNet-5 on MNIST with FedAvg, ERIS and ERIS + DSC
@@ -29,7 +29,7 @@ demo: setup ## Train LeNet-5 on MNIST with FedAvg, ERIS and ERIS + DSC
 
 test: setup ## All tests (what CI runs)
 	$(BIN)/eris data fetch mnist
-	$(PYTEST) -n 2 --dist loadfile
+	$(PYTEST) -n 2 --dist loadfile -m "not slow"
 
 check: setup ## Lint, types, import direction, doctests
 	$(BIN)/ruff check
@@ -50,6 +50,9 @@ fuzz: setup ## 200,000 mutated messages through the decoder
 
 faults: setup ## The fault laws over 10,000 random fault plans
 	ERIS_FAULT_PLANS=10000 $(PYTEST) tests/faults
+
+data: setup ## Fetch every data set for real and check it (200 MB; needs npm and apt-get)
+	$(PYTEST) -m slow tests/data
 
 bench: setup ## Throughput of the core beside a memory copy (needs 17 GB of memory)
 	$(BIN)/python benchmarks/core.py

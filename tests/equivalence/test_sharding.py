@@ -239,6 +239,18 @@ def test_fedadam_is_a_loop_in_numpy() -> None:
     assert np.allclose(found, x, rtol=0, atol=2e-4)
 
 
+def test_fednova_is_a_loop_in_numpy() -> None:
+    # Clients send g_k/τ_k; the step is as long as the mean of the τ_k.
+    weights = np.array([3.0 + k for k in range(CLIENTS)])
+    share, steps = weights / weights.sum(), np.array([1.0 + k % 3 for k in range(CLIENTS)])
+    x = initial_model(N, 3).astype(np.float64)
+    for round in range(1, ROUNDS + 1):
+        updates = np.stack([noise(k, round) + 0.5 * x for k in range(CLIENTS)])
+        x -= 0.05 * (share @ steps) * ((share / steps) @ updates)
+    found = Case(FedNova(0.05), None, RandomPlan(7)).run().nodes[2].model
+    assert np.allclose(found, x, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("plan", plans(7), ids=repr)
 def test_whole_numbers_give_numpys_very_bits(plan: ShardPlan) -> None:
     # The mean of whole numbers is one correctly rounded quotient; the step is two float32

@@ -525,6 +525,11 @@ def test_a_client_asks_the_owner_first_and_then_others() -> None:
     for key in ((0, 0), (1, 0)):
         assert {ask[key] for ask in asked} == {0, 1, 2}
     assert all(3 not in ask.values() for ask in asked)
+    # An owner asks like all others; for its own shard there is nobody to prefer.
+    nodes[0].begin(1, 0.0)
+    first = {out.message.header.key: out.to for out in nodes[0].client.tick(15.0)}
+    assert first[1, 0] == (1,)
+    assert first[0, 0] != (0,)
 
 
 def test_nobody_asks_once_all_is_known() -> None:

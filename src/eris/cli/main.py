@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from eris import __version__
 from eris.cli.data import app as data_app
@@ -69,7 +70,9 @@ def main() -> None:
     try:
         app()
     except ErisError as error:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {error}", soft_wrap=True)
+        Console(stderr=True, highlight=False).print(
+            f"[red]error:[/red] {escape(str(error))}", soft_wrap=True
+        )
         sys.exit(2)
 
 

@@ -1,0 +1,52 @@
+"""All data sets by name: what loads each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Protocol
+
+from eris.core.errors import InvalidSetting
+from eris.data.cifar10 import load_cifar10
+from eris.data.digits import load_digits
+from eris.data.fashion_mnist import load_fashion_mnist
+from eris.data.images import ImageData
+from eris.data.imdb import load_imdb
+from eris.data.mnist import load_mnist
+from eris.data.movielens import RatingData, load_movielens
+from eris.data.text import TextData
+
+Data = ImageData | TextData | RatingData
+
+
+class _Loader(Protocol):
+    def __call__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+    ) -> Data: ...
+
+
+_CACHED: Mapping[str, _Loader] = {
+    "mnist": load_mnist,
+    "fashion-mnist": load_fashion_mnist,
+    "cifar10": load_cifar10,
+    "imdb": load_imdb,
+    "movielens-100k": load_movielens,
+}
+NAMES = (*_CACHED, "digits")
+
+
+def load(
+    name: str,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+) -> Data:
+    """A data set by its name, from the user's own copy at ``path`` or from the cache."""
+    if name == "digits":  # comes with a library, so there is no cache to look into
+        return load_digits(path)
+    if name not in _CACHED:
+        raise InvalidSetting("data set", name, f"one of {', '.join(NAMES)}")
+    return _CACHED[name](path, cache=cache)
