@@ -25,7 +25,7 @@ from eris.training.sklearn import (
 )
 from eris.training.trainer import Trainer, Vector
 
-RATE = 0.05
+RATE = 0.2
 CLASSES, PIXELS = 10, 64
 COUNT = 650
 START = np.zeros(COUNT, np.float32)

@@ -43,3 +43,10 @@ class MalformedMessage(ErisError, ValueError):
 
 class DataUnavailable(ErisError):
     """A data set is neither in the cache nor at a given path; says which command fetches it."""
+
+
+class MissingExtra(ErisError, ImportError):
+    """A part of the package needs a library that is not installed; says how to install it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed; run `pip install eris-fl[{extra}]`")

@@ -17,7 +17,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, MissingExtra
 from eris.core.streams import Stream
 from eris.training.trainer import LocalUpdate, Vector
 
@@ -134,9 +134,7 @@ def _sklearn(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as missing:
-        raise ImportError(
-            f"this trainer needs scikit-learn ({missing}); run `pip install eris-fl[sklearn]`"
-        ) from missing
+        raise MissingExtra("scikit-learn", "sklearn") from missing
 
 
 def _rows(classes: int) -> int:
