@@ -53,7 +53,7 @@ class SyntheticTraining:
 
     >>> training = SyntheticTraining(3, whole=True)
     >>> training(member=1, model=np.zeros(3, np.float32), round=1)
-    (array([-3., -6., -5.], dtype=float32), 4, 2)
+    (array([-1., -2.,  6.], dtype=float32), 4, 2)
     """
 
     n: int
