@@ -119,6 +119,8 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
     ("make", "says"),
     [
         (lambda: eris.Federation([], START), "at least one trainer"),
+        (lambda: eris.Federation(CLIENTS[:2], START), "min_included is 3; expected at most 2"),
+        (lambda: eris.Federation(CLIENTS, START, quorum=5), "quorum is 5; expected at most 4"),
         (lambda: eris.Federation(CLIENTS, START, eris.ERIS(aggregators=9)), "1 to 4"),
         (lambda: eris.Federation(CLIENTS, START[:2]), "1 to n = 2"),
         (lambda: eris.Federation(CLIENTS, START, names=["a", "a", "b", "c"]), "name once"),

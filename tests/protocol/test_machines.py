@@ -437,6 +437,26 @@ def test_those_who_were_withheld_learn_that_they_were_left_out() -> None:
     assert len(nodes[3].client.left_out) == 2
 
 
+def test_a_round_without_a_result_is_not_counted_by_adams_t() -> None:
+    rule = FedAdam(0.1, bias_correction=True)
+    nodes = federation(rule=rule, aggregators=1)
+    x = nodes[0].model.copy()
+    slots = tuple(np.full(N, value, np.float32) for value in rule.initial)
+    play(nodes, 1)
+    play(nodes, 2, [0, 3])  # too few
+    play(nodes, 3)
+    segment = nodes[0].agreement.segments(1)[0, 0]
+    for t, round in ((1, 1), (2, 3)):
+        payload = result_at(nodes[0], round).payload
+        assert payload is not None
+        mean = np.empty(N, np.float32)
+        segment.scatter(mean, np.frombuffer(payload.encoded.data, np.float32).copy())
+        x, slots = rule.step(x, mean, slots, t, 1.0)
+    for node in nodes:
+        assert_same_bits(node.model, x)
+        assert node.replica.updates == {(0, 0): 2}
+
+
 def test_members_refuse_a_result_with_fewer_than_agreed() -> None:
     nodes = federation()
     play(nodes, 1)
@@ -634,6 +654,23 @@ def test_where_every_result_counts_no_snapshot_is_taken(mode: str) -> None:
     # It need not be: these nodes keep all results.
     answers = nodes[2].receive(CatchUp(late.agreement.header(3, 5, (0, 0)), 0), 3)
     assert [type(out.message) for out in answers] == [Result] * 5
+
+
+def test_a_node_that_took_a_snapshot_does_not_pass_on_a_chain_with_a_gap() -> None:
+    nodes = federation(history=2)
+    for round in range(1, 7):
+        play(nodes, round)
+        if round == 2:
+            chain = [result_at(nodes[0], 1), result_at(nodes[0], 2)]
+    late = federation(history=2)[3]
+    for result in chain:
+        late.receive(result, 0)
+    late.receive(nodes[0].replica.snapshot((0, 0), 0), 0)
+    assert late.replica.versions[0, 0] == 6
+    for have, kind in ((0, Snapshot), (3, Snapshot)):
+        ask = CatchUp(late.agreement.header(1, 6, (0, 0)), have)
+        only_answer(late.receive(ask, 1), kind, 1)
+    assert late.receive(CatchUp(late.agreement.header(1, 6, (0, 0)), 6), 1) == []
 
 
 def test_somebody_who_asks_for_nothing_new_is_told_nothing() -> None:

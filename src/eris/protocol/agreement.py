@@ -85,6 +85,10 @@ class Agreement:
             raise InvalidSetting(
                 "owners", len(view.owners), f"one for each of {settings.plan.shards} shards"
             )
+        for name in ("min_included", "quorum"):
+            if getattr(settings, name) > len(view.clients):
+                expected = f"at most {len(view.clients)}, the clients: else nothing is published"
+                raise InvalidSetting(name, getattr(settings, name), expected)
         if settings.masks == "independent" and view.samples is None:
             raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
                                  "mode weighs references by it")  # fmt: skip
