@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic
+from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, admit
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.testing import assert_same_bits
 
@@ -332,3 +332,18 @@ def test_order_statistics_count_clients_and_not_samples() -> None:
     added = [(vector(1), 1000), (vector(2), 1), (vector(9), 1)]
     assert_same_bits(combined(OrderStatistic(1, PRECISION, None), added), vector(2))
     assert_same_bits(combined(OrderStatistic(1, PRECISION, 0.0), added), vector(4))
+
+
+@pytest.mark.parametrize("value_range", [0.1, 0.3, 1e-3])
+def test_a_range_that_no_float32_holds_bounds_every_policy_alike(value_range: float) -> None:
+    precision = FixedPoint(value_range=value_range)
+    beyond = np.float32(value_range)
+    while float(beyond) <= value_range:
+        beyond = np.nextafter(beyond, np.float32(1))
+    values = np.array([0, beyond, -beyond], np.float32)
+    with pytest.raises(RefusedContribution, match="at 1 of the segment"):
+        admit(values, 1, "anna", precision, "refuse")
+    assert admit(values, 1, "anna", precision, "zero").tolist() == [0, 0, 0]
+    clipped = admit(values, 1, "anna", precision, "clip").astype(np.float64)
+    assert np.all(np.abs(clipped) <= value_range)
+    assert np.all(np.abs(clipped[1:]) > 0.999 * value_range)

@@ -359,3 +359,9 @@ def test_recording_does_not_change_a_run() -> None:
     for _ in range(ROUNDS):
         plain.run_round(training)
     assert np.array_equal(plain.nodes[2].model, recorded().nodes[2].model)
+
+
+def test_a_saved_transcript_keeps_agreed_weights_and_epoch(tmp_path: Path) -> None:
+    view = View(("a", "b", "c"), (0, 1, 2), (1,), samples=(5, 7, 9), epoch=4)
+    Transcript(view).save(tmp_path / "run.eris")
+    assert Transcript.load(tmp_path / "run.eris").membership == view

@@ -31,8 +31,8 @@ class FixedPoint:
     ``value_range`` is the largest magnitude a coordinate may have, ``total_samples`` the largest
     sum of sample counts in one mean. A value is rounded to a multiple of 2^−f with
     f = 63 − bits(range) − bits(samples), so a mean is off by at most half of that
-    (:attr:`resolution` / 2) before it is rounded to float32, which adds half a unit in the last
-    place of the result.
+    (:attr:`resolution` / 2) and 2⁻⁵² of itself (it passes through a double) before it is rounded to
+    float32, which adds half a unit in the last place of the result.
 
     >>> FixedPoint(value_range=64, total_samples=2**20 - 1).fraction_bits
     37
@@ -128,8 +128,7 @@ class OrderStatistic:
     def add(self, values: Vector, weight: int, client: object) -> None:
         """Keep one contribution, or refuse it."""
         values = admit(values, weight, client, self.precision, self.non_finite)
-        # −0 and +0 compare equal, so which comes first would depend on arrival: make them one.
-        self._values.append(values + np.float32(0))
+        self._values.append(values)
         self.weight += weight
 
     def result(self) -> Vector:
@@ -138,7 +137,8 @@ class OrderStatistic:
         count = len(ordered)
         cut = (count - 1) // 2 if self.trim is None else int(count * self.trim)
         middle = ordered[cut : count - cut].astype(np.float64)
-        # Summed in sorted order, one by one: NumPy's pairwise sum depends on memory layout.
+        # Summed in sorted order, one by one: NumPy's pairwise sum depends on memory layout. The
+        # start at +0 also makes one of −0 and +0, either of which may have come first.
         total = np.zeros(self.size)
         for row in middle:
             total += row
@@ -159,11 +159,14 @@ def admit(
     refused = kernels.count_refused(values, limit)
     if not refused:
         return values
-    bad = ~(np.abs(values) <= limit)
+    # In double precision, as the compiled check: a limit need not be a float32.
+    bad = ~(np.abs(values.astype(np.float64)) <= limit)
     if policy == "zero":
         return np.where(bad, np.float32(0), values)
     if policy == "clip":
-        return np.nan_to_num(np.clip(values, -limit, limit), nan=0.0).astype(np.float32)
+        edge = np.float32(limit)
+        edge = edge if edge <= limit else np.nextafter(edge, np.float32(0))
+        return np.where(np.isnan(values), 0, np.clip(values, -edge, edge)).astype(np.float32)
     first = int(np.argmax(bad))
     raise RefusedContribution(
         client,

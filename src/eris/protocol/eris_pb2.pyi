@@ -137,17 +137,21 @@ class Record(_message.Message):
     def __init__(self, time: _Optional[float] = ..., sender: _Optional[int] = ..., receivers: _Optional[_Iterable[int]] = ..., message: _Optional[bytes] = ...) -> None: ...
 
 class TranscriptHeader(_message.Message):
-    __slots__ = ("version", "settings", "members", "clients", "owners", "final_model")
+    __slots__ = ("version", "settings", "members", "clients", "owners", "final_model", "samples", "epoch")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
     FINAL_MODEL_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     version: int
     settings: str
     members: _containers.RepeatedScalarFieldContainer[str]
     clients: _containers.RepeatedScalarFieldContainer[int]
     owners: _containers.RepeatedScalarFieldContainer[int]
     final_model: bytes
-    def __init__(self, version: _Optional[int] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., final_model: _Optional[bytes] = ...) -> None: ...
+    samples: _containers.RepeatedScalarFieldContainer[int]
+    epoch: int
+    def __init__(self, version: _Optional[int] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., final_model: _Optional[bytes] = ..., samples: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ...) -> None: ...

@@ -71,7 +71,10 @@ class Replica:
         return self._log[key].get(round)
 
     def digest(self, key: Key) -> bytes:
-        """A hash of a segment's whole state; equal exactly where the bits are."""
+        """A hash of a segment's whole state; equal exactly where the bits are.
+
+        With rotation only until another segment enters the next turn, whose shards cut across.
+        """
         segment = self.agreement.segments(max(1, self.versions[key]))[key]
         hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little"))
         for vector in self._vectors():

@@ -1,8 +1,8 @@
 """The record of a run: every message as it was sent, and what an observer sees of it.
 
-An adversary is given a :class:`View` cut from a transcript, never the inside of a run. Every member
-receives all published results; an aggregator also receives other clients' contributions to the
-shards it owns; a link carries what one member sends another.
+An adversary is given an :class:`Observation` cut from a transcript, never the inside of a run.
+Every member receives all published results; an aggregator also receives other clients'
+contributions to the shards it owns; a link carries what one member sends another.
 """
 
 from __future__ import annotations
@@ -159,6 +159,8 @@ class Transcript:
             members=self.membership.members,
             clients=self.membership.clients,
             owners=self.membership.owners,
+            samples=self.membership.samples or (),
+            epoch=self.membership.epoch,
         )
         if self.final_model is not None:
             header.final_model = self.final_model.astype("<f4").tobytes()
@@ -189,7 +191,11 @@ class Transcript:
                 if len(header.final_model) % 4:
                     raise MalformedMessage(f"{path}: final model", "is not made of float32 values")
                 membership = Membership(
-                    tuple(header.members), tuple(header.clients), tuple(header.owners)
+                    tuple(header.members),
+                    tuple(header.clients),
+                    tuple(header.owners),
+                    tuple(header.samples) or None,
+                    header.epoch,
                 )
                 model = np.frombuffer(header.final_model, "<f4").astype(np.float32)
                 transcript = cls(

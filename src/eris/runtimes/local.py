@@ -30,7 +30,7 @@ Train = Callable[[int, Vector, int], tuple[Vector, int, int]]
 
 @dataclass
 class Traffic:
-    """Encoded bytes of one round, by member and kind of message."""
+    """Encoded bytes of one round, by member and kind of message; lost messages count as sent."""
 
     sent: Counter[tuple[int, str]] = field(default_factory=Counter)
     received: Counter[tuple[int, str]] = field(default_factory=Counter)
