@@ -165,7 +165,7 @@ def admit(
         return np.where(bad, np.float32(0), values)
     if policy == "clip":
         edge = np.float32(limit)
-        edge = edge if edge <= limit else np.nextafter(edge, np.float32(0))
+        edge = edge if float(edge) <= limit else np.nextafter(edge, np.float32(0))
         return np.where(np.isnan(values), 0, np.clip(values, -edge, edge)).astype(np.float32)
     first = int(np.argmax(bad))
     raise RefusedContribution(
