@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, admit
+from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, bounded
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.testing import assert_same_bits
 
@@ -342,8 +342,29 @@ def test_a_range_that_no_float32_holds_bounds_every_policy_alike(value_range: fl
         beyond = np.nextafter(beyond, np.float32(1))
     values = np.array([0, beyond, -beyond], np.float32)
     with pytest.raises(RefusedContribution, match="at 1 of the segment"):
-        admit(values, 1, "anna", precision, "refuse")
-    assert admit(values, 1, "anna", precision, "zero").tolist() == [0, 0, 0]
-    clipped = admit(values, 1, "anna", precision, "clip").astype(np.float64)
+        bounded(values, "anna", precision, "refuse")
+    assert bounded(values, "anna", precision, "zero").tolist() == [0, 0, 0]
+    clipped = bounded(values, "anna", precision, "clip").astype(np.float64)
     assert np.all(np.abs(clipped) <= value_range)
     assert np.all(np.abs(clipped[1:]) > 0.999 * value_range)
+
+
+@pytest.mark.parametrize(
+    "collector", [ExactMean(2, FixedPoint()), OrderStatistic(2, FixedPoint(), None)]
+)
+@pytest.mark.parametrize("values", [np.zeros(3, np.float32), np.zeros(1, np.float32), np.zeros(2)])
+def test_values_of_another_size_or_type_are_refused_by_name(
+    collector: ExactMean | OrderStatistic, values: NDArray[np.float32]
+) -> None:
+    with pytest.raises(RefusedContribution, match=r"anna.*expected 2 float32 values"):
+        collector.add(values, 1, "anna")
+    assert collector.weight == 0
+    with pytest.raises(InvalidSetting, match="at least 1 before there is a result"):
+        collector.result()
+
+
+def test_an_order_statistic_bounds_the_sum_of_samples_too() -> None:
+    median = OrderStatistic(1, FixedPoint(total_samples=10), None)
+    median.add(np.zeros(1, np.float32), 7, "anna")
+    with pytest.raises(RefusedContribution, match=r"ben.*above the agreed 10"):
+        median.add(np.zeros(1, np.float32), 4, "ben")

@@ -87,18 +87,13 @@ class ExactMean:
 
     def add(self, values: Vector, weight: int, client: object) -> None:
         """Add one contribution, or refuse it whole and leave the mean as it was."""
-        if self.weight + weight > self.precision.total_samples:
-            raise RefusedContribution(
-                client,
-                f"{weight} samples would raise the sum of samples above the agreed "
-                f"{self.precision.total_samples}",
-            )
-        values = admit(values, weight, client, self.precision, self.non_finite)
+        values = admit(values, self, weight, client)
         kernels.add_weighted(self._total, values, weight, 2.0**self.precision.fraction_bits)
         self.weight += weight
 
     def result(self) -> Vector:
         """Σ w_k v_k / Σ w_k as float32."""
+        _not_empty(self)
         out = np.empty(self.size, np.float32)
         divisor = math.ldexp(self.weight, self.precision.fraction_bits)
         kernels.mean_of(out, self._total, divisor)
@@ -127,15 +122,16 @@ class OrderStatistic:
 
     def add(self, values: Vector, weight: int, client: object) -> None:
         """Keep one contribution, or refuse it."""
-        values = admit(values, weight, client, self.precision, self.non_finite)
+        values = admit(values, self, weight, client)
         self._values.append(values)
         self.weight += weight
 
     def result(self) -> Vector:
         """The middle of the values, coordinate by coordinate."""
+        _not_empty(self)
         ordered = np.sort(np.stack(self._values), axis=0)
         count = len(ordered)
-        cut = (count - 1) // 2 if self.trim is None else int(count * self.trim)
+        cut = (count - 1) // 2 if self.trim is None else trimmed(count, self.trim)
         middle = ordered[cut : count - cut].astype(np.float64)
         # Summed in sorted order, one by one: NumPy's pairwise sum depends on memory layout. The
         # start at +0 also makes one of −0 and +0, either of which may have come first.
@@ -145,16 +141,42 @@ class OrderStatistic:
         return (total / len(middle)).astype(np.float32)
 
 
+def trimmed(count: int, trim: float) -> int:
+    """How many of ``count`` values the share ``trim`` cuts at either end.
+
+    >>> trimmed(100, 0.29), trimmed(5, 0.1)
+    (29, 0)
+    """
+    # 100 · 0.29 is a hair below 29 in floating point; no share is meant to a billionth.
+    return int(count * trim + 1e-9)
+
+
 def admit(
-    values: Vector, weight: int, client: object, precision: FixedPoint, policy: NonFinite
+    values: Vector, collector: ExactMean | OrderStatistic, weight: int, client: object
 ) -> Vector:
-    """The values as they may be combined, under the policy for NaN, infinite and too large ones.
+    """The values as they may be added to a collector, or the reason why not."""
+    if values.shape != (collector.size,) or values.dtype != np.float32:
+        found = f"{values.dtype} array of shape {values.shape}"
+        raise RefusedContribution(client, f"is a {found}; expected {collector.size} float32 values")
+    if weight < 1:
+        raise RefusedContribution(client, f"has {weight} samples; expected at least 1")
+    most = collector.precision.total_samples
+    if collector.weight + weight > most:
+        raise RefusedContribution(
+            client, f"{weight} samples would raise the sum of samples above the agreed {most}"
+        )
+    return bounded(values, client, collector.precision, collector.non_finite)
+
+
+def bounded(values: Vector, client: object, precision: FixedPoint, policy: NonFinite) -> Vector:
+    """Values inside the agreed range, under the policy for NaN, infinite and too large ones.
 
     ``refuse`` names the client and the first bad coordinate; ``clip`` moves values to the nearest
     end of the range (NaN to 0); ``zero`` replaces them by 0.
+
+    >>> bounded(np.array([1, np.nan], np.float32), "anna", FixedPoint(), "zero")
+    array([1., 0.], dtype=float32)
     """
-    if weight < 1:
-        raise RefusedContribution(client, f"has {weight} samples; expected at least 1")
     limit = precision.value_range
     refused = kernels.count_refused(values, limit)
     if not refused:
@@ -170,6 +192,11 @@ def admit(
     first = int(np.argmax(bad))
     raise RefusedContribution(
         client,
-        f"{refused} of {len(values)} values are not finite or beyond ±{limit:g} "
-        f"(the first is {values[first]} at {first} of the segment)",
+        f"{refused} of {len(values)} values are not finite or beyond the agreed range ±{limit:g} "
+        f"(precision.value_range); the first is {values[first]} at {first} of the segment",
     )
+
+
+def _not_empty(collector: ExactMean | OrderStatistic) -> None:
+    if collector.weight == 0:
+        raise InvalidSetting("contributions", 0, "at least 1 before there is a result")

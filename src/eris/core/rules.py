@@ -19,7 +19,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic
+from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, trimmed
 from eris.core.errors import InvalidSetting
 
 Vector = NDArray[np.float32]
@@ -52,6 +52,10 @@ class ServerRule(Protocol):
         """Whether a client divides its update by its number of local steps (FedNova)."""
         ...
 
+    def values_mixed(self, clients: int) -> int:
+        """How many clients' values are mixed in one published value, of so many included."""
+        ...
+
     def collector(
         self, size: int, precision: FixedPoint, non_finite: NonFinite
     ) -> ExactMean | OrderStatistic:
@@ -78,6 +82,10 @@ class _Rule:
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < math.inf:
             raise InvalidSetting("learning_rate", self.learning_rate, "a positive finite number")
+
+    def values_mixed(self, clients: int) -> int:
+        """How many clients' values are mixed in one published value, of so many included."""
+        return clients
 
     def collector(
         self, size: int, precision: FixedPoint, non_finite: NonFinite
@@ -157,7 +165,7 @@ class _Adaptive(_Rule):
     @property
     def initial(self) -> tuple[float, ...]:  # type: ignore[override]
         """The value each slot starts with, everywhere."""
-        return (0.0, 0.0 if self.bias_correction else self.tau**2)
+        return (0.0, 0.0 if self.bias_correction else self.tau * self.tau)
 
     @property
     def counts_updates(self) -> bool:  # type: ignore[override]
@@ -218,10 +226,17 @@ class FedAdagrad(_Adaptive):
 
 @dataclass(frozen=True)
 class CoordinateMedian(_Rule):
-    """x ← x − λ · median of the clients, coordinate by coordinate (Yin et al., 2018)."""
+    """x ← x − λ · median of the clients, coordinate by coordinate (Yin et al., 2018).
+
+    A median of an odd number *is* one client's value, and everyone is sent it.
+    """
 
     name: ClassVar[str] = "coordinate-median"
     works_compressed: ClassVar[bool] = False
+
+    def values_mixed(self, clients: int) -> int:
+        """One or two: the middle."""
+        return 2 - clients % 2
 
     def collector(
         self, size: int, precision: FixedPoint, non_finite: NonFinite
@@ -242,6 +257,14 @@ class TrimmedMean(_Rule):
         super().__post_init__()
         if not 0 <= self.trim < 0.5:
             raise InvalidSetting("trim", self.trim, "a share in [0, 0.5)")
+
+    def values_mixed(self, clients: int) -> int:
+        """What is left when both ends are cut."""
+        cut = trimmed(clients, self.trim)
+        if self.trim and not cut:
+            expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
+            raise InvalidSetting("trim", self.trim, expected)
+        return clients - 2 * cut
 
     def collector(
         self, size: int, precision: FixedPoint, non_finite: NonFinite

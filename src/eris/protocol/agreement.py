@@ -89,6 +89,7 @@ class Agreement:
             if getattr(settings, name) > len(view.clients):
                 expected = f"at most {len(view.clients)}, the clients: else nothing is published"
                 raise InvalidSetting(name, getattr(settings, name), expected)
+        settings.rule.values_mixed(len(view.clients))  # refuses a trim that cuts nobody
         if settings.masks == "independent" and view.samples is None:
             raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
                                  "mode weighs references by it")  # fmt: skip

@@ -5,10 +5,12 @@ A machine without I/O: an update, a message or the time goes in, messages come o
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.combine import admit
+from eris.core.combine import bounded
 from eris.core.compress import Encoding, RandK, RandP, encode_values
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.shift import advance, difference
@@ -18,6 +20,7 @@ from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Ref
 from eris.protocol.replica import Replica
 
 Vector = NDArray[np.float32]
+MOST_LEFT_OUT = 10_000
 
 
 class Client:
@@ -26,8 +29,8 @@ class Client:
     def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
         self.agreement, self.me, self.replica = agreement, me, replica
         self.round = 0
-        self.left_out: list[tuple[int, Key]] = []
-        """(round, segment) of contributions that are in no result."""
+        self.left_out: deque[tuple[int, Key]] = deque(maxlen=MOST_LEFT_OUT)
+        """(round, segment) of the latest contributions that are in no result."""
         self._sent: dict[tuple[int, Key], Vector | None] = {}
         self._retry_at = float("inf")
         self._asked = 0
@@ -85,7 +88,7 @@ class Client:
         if not isinstance(settings.compressor, RandP | RandK):
             # A quantiser makes numbers of what is none, so the check is made before it.
             name = self.agreement.view.members[self.me]
-            shifted = admit(shifted, 1, name, settings.precision, settings.non_finite)
+            shifted = bounded(shifted, name, settings.precision, settings.non_finite)
             purpose = f"quantise/{segment.number}"
             draw = Stream(settings.seed, purpose, round, self.me, segment.shard)
             return Payload(settings.compressor.encode(shifted, draw)), None

@@ -125,16 +125,18 @@ class Message(_message.Message):
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
 
 class Record(_message.Message):
-    __slots__ = ("time", "sender", "receivers", "message")
+    __slots__ = ("time", "sender", "receivers", "message", "arrived")
     TIME_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     RECEIVERS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
     time: float
     sender: int
     receivers: _containers.RepeatedScalarFieldContainer[int]
     message: bytes
-    def __init__(self, time: _Optional[float] = ..., sender: _Optional[int] = ..., receivers: _Optional[_Iterable[int]] = ..., message: _Optional[bytes] = ...) -> None: ...
+    arrived: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, time: _Optional[float] = ..., sender: _Optional[int] = ..., receivers: _Optional[_Iterable[int]] = ..., message: _Optional[bytes] = ..., arrived: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TranscriptHeader(_message.Message):
     __slots__ = ("version", "settings", "members", "clients", "owners", "final_model", "samples", "epoch")

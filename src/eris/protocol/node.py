@@ -43,6 +43,9 @@ class Node:
         self.aggregator = Aggregator(agreement, me, self.replica) if owns else None
         self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
+        self.stayed: list[Contribution] = []
+        """Contributions to its own shards since a runtime last took them: they never leave, but
+        they belong to what this node has seen."""
         self._others = tuple(m for m in range(len(view.members)) if m != me)
 
     @property
@@ -67,9 +70,12 @@ class Node:
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
         """Send this node's update of the round; segments of its own shards stay here."""
         assert self.me in self.agreement.view.clients, "only a client contributes"
+        self.stayed.clear()
         out = []
         for outgoing in self.client.contribute(update, samples, steps):
             own = outgoing.to == (self.me,)
+            if own and isinstance(outgoing.message, Contribution):
+                self.stayed.append(outgoing.message)
             out += self.receive(outgoing.message, self.me) if own else [outgoing]
         return out
 

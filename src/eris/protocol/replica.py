@@ -20,6 +20,7 @@ from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.shift import advance, estimate
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import Payload, Result, Snapshot
+from eris.protocol.settings import model_digest
 
 Vector = NDArray[np.float32]
 
@@ -31,6 +32,11 @@ class Replica:
         settings = agreement.settings
         if initial.shape != (settings.n,):
             raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
+        if not np.isfinite(initial).all():
+            raise InvalidSetting("initial model", "with NaN or infinity", "finite values")
+        if settings.initial and model_digest(initial) != settings.initial:
+            found = f"of SHA-256 {model_digest(initial)[:16]}…"
+            raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
         self.agreement = agreement
         self.model = np.array(initial, np.float32)
         compressed = settings.compressor is not None

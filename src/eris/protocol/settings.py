@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from eris.core.combine import FixedPoint, NonFinite
 from eris.core.compress import Compressor, RandK, RandP, TopK
 from eris.core.errors import InvalidSetting
@@ -47,6 +50,8 @@ class Settings:
     retry_every: float = 2.0
     history: int = 64
     seed: int = 0
+    initial: str = ""
+    """SHA-256 of the model everyone starts from, in hexadecimal; empty: not checked."""
     name: str = "federation"
 
     def __post_init__(self) -> None:
@@ -94,12 +99,30 @@ class Settings:
         """The agreement as text, the same for the same agreement."""
         text = asdict(self)
         text["kinds"] = [type(part).__name__ for part in (self.plan, self.rule, self.compressor)]
-        return json.dumps(text, sort_keys=True)
+        return json.dumps(_plain(text), sort_keys=True)
 
     @cached_property
     def fingerprint(self) -> int:
         """64 bits of the agreement's hash; every message carries it."""
         return int.from_bytes(hashlib.sha256(self.canonical.encode()).digest()[:8], "little")
+
+
+def _plain(value: object) -> object:
+    """Values as JSON has them, with one text for numbers that are equal (1, 1.0, a NumPy 1)."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return value
+
+
+def model_digest(model: NDArray[np.float32]) -> str:
+    """The name of a model to start from, for :attr:`Settings.initial`."""
+    return hashlib.sha256(model.astype("<f4").tobytes()).hexdigest()
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -27,14 +27,18 @@ _MAGIC = b"ERIS-TRANSCRIPT\n"
 _LARGEST_RECORD = 1 << 30
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
-    """One message as it left its sender."""
+    """One message as it left its sender, and whom it reached.
+
+    A member's contributions to its own shards are recorded as sent to itself.
+    """
 
     time: float
     sender: int
     receivers: tuple[int, ...]
     data: bytes
+    arrived: set[int] = field(default_factory=set)
 
     @property
     def message(self) -> Message:
@@ -61,6 +65,11 @@ class Observation:
         foreign = (record.message for record in self.records if record.sender not in self.members)
         return (message for message in foreign if isinstance(message, Contribution))
 
+    def own(self) -> Iterator[Contribution]:
+        """The observers' own contributions, those to their own shards among them."""
+        mine = (record.message for record in self.records if record.sender in self.members)
+        return (message for message in mine if isinstance(message, Contribution))
+
     def results(self) -> Iterator[Result]:
         """Published results that the observer received or made."""
         return (m for m in self.messages() if isinstance(m, Result))
@@ -82,9 +91,11 @@ class Transcript:
     records: list[Record] = field(default_factory=list)
     final_model: Vector | None = None
 
-    def record(self, time: float, sender: int, receivers: tuple[int, ...], data: bytes) -> None:
-        """Note a message that was sent (whether or not it arrives)."""
-        self.records.append(Record(time, sender, receivers, data))
+    def record(self, time: float, sender: int, receivers: tuple[int, ...], data: bytes) -> Record:
+        """Note a message that was sent; the runtime adds to ``arrived`` whom it reaches."""
+        record = Record(time, sender, receivers, data)
+        self.records.append(record)
+        return record
 
     # -- observers ----------------------------------------------------------------------------
 
@@ -129,7 +140,8 @@ class Transcript:
         return self._seen_by(
             f"link {sender} to {receiver}",
             set(),
-            lambda r: r.sender == sender and receiver in r.receivers,
+            # On the wire it was, whether or not it got to the other end.
+            lambda r: r.sender == sender != receiver and receiver in r.receivers,
         )
 
     def as_final_model(self) -> Observation:
@@ -151,7 +163,7 @@ class Transcript:
 
     # -- files --------------------------------------------------------------------------------
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the transcript: a header and length-prefixed records (``eris.proto``)."""
         header = pb.TranscriptHeader(
             version=VERSION,
@@ -164,6 +176,8 @@ class Transcript:
         )
         if self.final_model is not None:
             header.final_model = self.final_model.astype("<f4").tobytes()
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.write(_MAGIC)
             _write(file, header.SerializeToString())
@@ -173,12 +187,14 @@ class Transcript:
                     sender=record.sender,
                     receivers=record.receivers,
                     message=record.data,
+                    arrived=sorted(record.arrived),
                 )
                 _write(file, line.SerializeToString())
 
     @classmethod
-    def load(cls, path: Path) -> Transcript:
+    def load(cls, path: str | Path) -> Transcript:
         """Read a transcript back; says what is wrong with a file that is not one."""
+        path = Path(path)
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:
                 raise MalformedMessage(str(path), "is not a transcript of this package")
@@ -203,16 +219,17 @@ class Transcript:
                 )
                 while (line := _read(file, path)) is not None:
                     record = pb.Record.FromString(line)
-                    transcript.record(
+                    read = transcript.record(
                         record.time, record.sender, tuple(record.receivers), record.message
                     )
+                    read.arrived.update(record.arrived)
             except DecodeError as error:
                 raise MalformedMessage(str(path), f"is damaged ({error})") from None
         return transcript
 
 
 def _touches(record: Record, members: set[int]) -> bool:
-    return record.sender in members or not members.isdisjoint(record.receivers)
+    return record.sender in members or not members.isdisjoint(record.arrived)
 
 
 def _write(file: BinaryIO, data: bytes) -> None:

@@ -20,7 +20,7 @@ from eris.protocol.agreement import Agreement
 from eris.protocol.codec import decode, encode
 from eris.protocol.messages import Message, Outgoing
 from eris.protocol.node import Node
-from eris.protocol.transcript import Transcript
+from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
 
 Vector = NDArray[np.float32]
@@ -152,7 +152,12 @@ class LocalRuntime:
             return True
         if not node.replica.ready(self.round):
             return False
-        self._send(member, node.contribute(*train(member, node.model, self.round)))
+        out = node.contribute(*train(member, node.model, self.round))
+        if self.transcript is not None:
+            for message in node.stayed:
+                own = self.transcript.record(self.now, member, (member,), encode(message))
+                own.arrived.add(member)
+        self._send(member, out)
         return True
 
     def _settled(self) -> bool:
@@ -174,23 +179,25 @@ class LocalRuntime:
     def _send(self, sender: int, outgoing: Sequence[Outgoing]) -> None:
         for out in outgoing:
             data = encode(out.message)
+            record = Record(self.now, sender, out.to, data)
             if self.transcript is not None:
-                self.transcript.record(self.now, sender, out.to, data)
+                self.transcript.records.append(record)
             message = decode(data)
             for receiver in out.to:
                 self.traffic.note(sender, receiver, type(message).__name__, len(data))
-                self._carry(sender, receiver, message)
+                self._carry(record, receiver, message)
 
-    def _carry(self, sender: int, receiver: int, message: Message) -> None:
+    def _carry(self, record: Record, receiver: int, message: Message) -> None:
         self._messages += 1
-        if self.faults.cut(sender, receiver, self.round):
+        if self.faults.cut(record.sender, receiver, self.round):
             return
         for delay in self.faults.deliveries(self._messages):
-            self._at(self.now + delay, lambda: self._deliver(sender, receiver, message))
+            self._at(self.now + delay, partial(self._deliver, record, receiver, message))
 
-    def _deliver(self, sender: int, receiver: int, message: Message) -> None:
+    def _deliver(self, record: Record, receiver: int, message: Message) -> None:
         if receiver not in self.down:
-            self._send(receiver, self.nodes[receiver].receive(message, sender))
+            record.arrived.add(receiver)
+            self._send(receiver, self.nodes[receiver].receive(message, record.sender))
 
     def _at(self, time: float, happen: Callable[[], None]) -> None:
         self._events += 1
