@@ -321,6 +321,9 @@ def test_the_accountant_refuses_what_it_does_not_know(claim: PrivacyClaim, compl
         {"sensitivity": math.inf},
         {"sensitivity": math.nan},
         {"rounds": -1},
+        {"rounds": 1.5},
+        {"rounds": math.inf},
+        {"rounds": math.nan},
         {"sampling_rate": 0.0},
         {"sampling_rate": 1.1},
         {"sampling_rate": math.nan},
@@ -398,8 +401,17 @@ def test_sigma_falls_as_the_budget_grows() -> None:
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"sensitivity": 0.0}, "sensitivity is 0.0"),
         ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": 1.5}, "rounds is 1.5; expected a whole number, 1 or more"),
+        ({"rounds": math.inf}, "rounds is inf"),
+        ({"rounds": math.nan}, "rounds is nan"),
         ({"calibration": "yearly"}, "calibration is 'yearly'; expected 'composed' or 'per-round'"),
         ({"epsilon": 0.0, "delta": 5e-324}, "one that a finite σ can meet"),
+        # Δ·√T is infinite, and ∞/∞ is not a number.
+        (
+            {"sensitivity": 1e308, "rounds": 10**6},
+            r"a finite σ can meet at sensitivity 1e\+308, rounds 1000000",
+        ),
+        ({"sensitivity": 1e308, "epsilon": 1e-9}, "one that a finite σ can meet"),
     ],
 )
 def test_budgets_that_cannot_be_met_are_refused(change: dict[str, Any], complaint: str) -> None:

@@ -4,12 +4,15 @@ does the work of one for every client."""
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from eris.core.compress import RandP
+from eris.core.compress import QSGD, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.shift import advance, difference, estimate, shift_step
 from eris.core.streams import Stream
@@ -56,6 +59,39 @@ def test_steps_in_decimals() -> None:
 def test_variances_that_mean_nothing_are_refused(omega: float) -> None:
     with pytest.raises(InvalidSetting, match=r"omega is .*; expected a finite number, 0 or more"):
         shift_step(omega)
+
+
+def test_a_variance_whose_cube_is_infinite_is_refused() -> None:
+    assert 0 < shift_step(1e100) < 1e-99
+    with pytest.raises(InvalidSetting, match=r"omega is 1e\+300; expected a number whose cube"):
+        shift_step(1e300)
+
+
+def root(value: Fraction) -> float:
+    """The double nearest to √value, without the machine's square root."""
+    shift = 300  # 2³⁰⁰ of them to 1: more digits than the nearest double can depend on
+    return float(Fraction(math.isqrt(math.floor(value * 4**shift)), 2**shift))
+
+
+@settings(derandomize=True)
+@given(st.floats(0, 1e12))
+def test_the_bits_of_the_step_are_those_of_ieee_754(omega: float) -> None:
+    # Every operation rounded once to the nearest double, in rational numbers: what any machine
+    # must get, whatever its C library makes of pow.
+    def rounded(exact: Fraction) -> Fraction:
+        return Fraction(float(exact))
+
+    spread = rounded(1 + Fraction(omega))
+    cube = rounded(rounded(spread * spread) * spread)
+    above = rounded(1 + 2 * Fraction(omega))
+    assert shift_step(omega) == root(rounded(above / (2 * cube)))
+
+
+@pytest.mark.parametrize("levels", [1, 3, 16])
+def test_the_bits_of_qsgds_variance_are_those_of_ieee_754(levels: int) -> None:
+    for size in (2, 3, 1000, 999_983, 2**53 - 1):
+        by_root = float(Fraction(root(Fraction(size))) / levels)
+        assert QSGD(levels).omega(size) == min(size / levels**2, by_root)
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)

@@ -191,7 +191,7 @@ def test_a_broken_link_costs_one_contribution_to_one_shard() -> None:
     assert included(laws)[1, (1, 0)] == {0, 1, 2, 3}
     # Client 3 gets the result of shard 0 from a peer all the same.
     assert all(node.replica.settled(2) for node in runtime.nodes)
-    assert runtime.nodes[3].client.left_out == [(1, (0, 0)), (2, (0, 0))]
+    assert list(runtime.nodes[3].client.left_out) == [(1, (0, 0)), (2, (0, 0))]
     laws.at_end(training.given)
 
 

@@ -105,7 +105,9 @@ def test_what_comes_late_is_answered_with_the_result() -> None:
     assert answer.included == {0, 1, 2}
     assert_same_bits(nodes[0].model, before)
     nodes[3].receive(answer, 0)
-    assert nodes[3].client.left_out == [(1, (0, 0))], "the client learns that it was not included"
+    assert list(nodes[3].client.left_out) == [(1, (0, 0))], (
+        "the client learns that it was not included"
+    )
 
 
 def test_a_contribution_to_a_round_that_is_not_open_changes_nothing() -> None:
@@ -359,7 +361,7 @@ def test_too_few_contributions_are_not_published(
 def test_those_who_were_withheld_learn_that_they_were_left_out() -> None:
     nodes = federation()
     play(nodes, 1, [0, 3])
-    assert nodes[3].client.left_out == [(1, (0, 0)), (1, (1, 0))]
+    assert list(nodes[3].client.left_out) == [(1, (0, 0)), (1, (1, 0))]
     play(nodes, 2)
     assert result_at(nodes[1], 2).previous == 1
     assert len(nodes[3].client.left_out) == 2

@@ -19,6 +19,7 @@ from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Result
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Observation, Transcript
+from eris.runtimes.faults import FaultPlan
 from eris.runtimes.local import LocalRuntime
 from eris.testing import SyntheticTraining, assert_same_bits, federate, random_faults
 
@@ -70,22 +71,28 @@ def test_an_aggregator_sees_others_contributions_to_its_shards_alone(run: Transc
         for contribution in seen.contributions():
             assert run.membership.owners[contribution.header.shard] == owner
             assert contribution.header.sender != owner
-        sent_to_it = {
+        reached_it = {
             record.data
             for record in run.records
-            if owner in record.receivers and isinstance(record.message, Contribution)
+            if owner in record.arrived
+            and record.sender != owner
+            and isinstance(record.message, Contribution)
         }
-        assert sent_to_it == {
+        assert reached_it == {
             record.data
             for record in seen.records
             if record.sender != owner and isinstance(record.message, Contribution)
         }
-        assert sent_to_it
+        assert reached_it
 
 
 def test_every_contribution_is_seen_by_one_aggregator(run: Transcript) -> None:
     views = [set(run.as_aggregator(owner).contributions()) for owner in range(3)]
-    everything = {r.message for r in run.records if isinstance(r.message, Contribution)}
+    everything = {
+        r.message
+        for r in run.records
+        if isinstance(r.message, Contribution) and r.arrived - {r.sender}
+    }
     assert set().union(*views) == everything
     assert sum(map(len, views)) == len(everything)
 
@@ -318,7 +325,7 @@ def test_damage_is_an_error_of_the_package_or_harmless(tmp_path: Path, data: st.
 
 def test_a_record_that_is_no_message_is_an_error_when_it_is_read() -> None:
     run = Transcript(View.serverless(["anna", "ben"], aggregators=1))
-    run.record(0.0, 1, (0,), b"\xff\xff")
+    run.record(0.0, 1, (0,), b"\xff\xff").arrived.add(0)
     seen = run.as_aggregator(0)
     assert len(seen.records) == 1
     with pytest.raises(MalformedMessage):
@@ -365,3 +372,28 @@ def test_a_saved_transcript_keeps_agreed_weights_and_epoch(tmp_path: Path) -> No
     view = View(("a", "b", "c"), (0, 1, 2), (1,), samples=(5, 7, 9), epoch=4)
     Transcript(view).save(tmp_path / "run.eris")
     assert Transcript.load(tmp_path / "run.eris").membership == view
+
+
+def test_what_never_arrived_is_in_nobodys_view_but_the_links() -> None:
+    training = SyntheticTraining(N, 1)
+    settings = Settings(n=N, plan=RandomPlan(3), rule=FedAvg(0.1))
+    runtime = federate(settings, training, clients=3, faults=FaultPlan(link=1.0), record=True)
+    runtime.run_round(training)
+    cut = runtime.transcript
+    assert cut is not None
+    assert not list(cut.as_aggregator(0).contributions())
+    assert not [r for r in cut.as_member(0).results() if r.header.sender != 0]
+    assert list(cut.as_link(1, 0).contributions())
+
+
+def test_a_members_own_update_is_wholly_in_its_view(tmp_path: Path) -> None:
+    run = transcript()
+    run.save(tmp_path / "run")
+    for known in (run, Transcript.load(tmp_path / "run")):
+        for member in range(CLIENTS):
+            for seen in (known.as_member(member), known.as_coalition([member])):
+                own = {(c.header.round, c.header.key) for c in seen.own()}
+                assert own == {(round, key) for round in range(1, ROUNDS + 1) for key in keys()}
+                assert {c.header.sender for c in seen.own()} == {member}
+    # Nobody else sees what stayed at home.
+    assert all(c.header.shard != 0 for c in run.as_link(0, 1).contributions())

@@ -184,9 +184,65 @@ def test_the_rounds_to_a_target_give_the_target(
 
 def test_a_target_at_or_below_the_residual_is_refused_with_the_residual() -> None:
     setting = ConvergenceSetting(4, 2.0, 1.0, 0.5, "shared", EstimatorConstants(c2=1.0))
-    for target in (2.0, 1.0, math.nan):
-        with pytest.raises(InvalidSetting, match="more than the residual 2,"):
-            rounds_to_reach(setting, potential=1.0, step=0.25, target=target)
+    for target in (8.0, 1.0, math.nan):
+        with pytest.raises(InvalidSetting, match="more than the residual 8,"):
+            rounds_to_reach(setting, potential=1.0, step=0.0625, target=target)
+
+
+def refused(setting: ConvergenceSetting, step: float, complaint: str) -> None:
+    """By the residual and by both bounds that contain it."""
+    with pytest.raises(InvalidSetting, match=complaint):
+        residual(setting, step)
+    with pytest.raises(InvalidSetting, match=complaint):
+        utility_bound(setting, potential=1.0, step=step, rounds=10)
+    with pytest.raises(InvalidSetting, match=complaint):
+        rounds_to_reach(setting, potential=1.0, step=step, target=1e9)
+
+
+@many
+@given(sgd_settings | memory_settings)
+def test_steps_for_which_the_theorem_does_not_hold_are_refused(setting: ConvergenceSetting) -> None:
+    try:
+        steps = admissible_steps(setting)
+    except InvalidSetting:
+        refused(setting, 0.1, "no step is admissible")
+        return
+    for step in (steps.lower or steps.upper / 2, steps.upper):
+        assert residual(setting, step) >= 0
+    for step in (1.0001 * steps.upper, 0.9999 * steps.lower, 0.0, -0.1, math.inf, math.nan):
+        refused(setting, step, f"expected an admissible step, {steps}$")
+
+
+def test_a_refused_step_names_the_interval() -> None:
+    setting = ConvergenceSetting(8, 0.0, smoothness=1.0, beta=0.25, masks="independent")
+    refused(setting, 0.51, "^step is 0.51; expected an admissible step, 0 < λ ≤ 0.5$")
+    memory = EstimatorConstants(c1=0.5, c3=0.1)
+    # α = 3·0.25·0.5/2 = 0.1875, a = 2: 2λ² − λ + 0.0375 ≤ 0 from (1 − √0.7)/4 to (1 + √0.7)/4.
+    setting = replace(setting, constants=memory)
+    refused(setting, 0.04, "^step is 0.04; expected an admissible step, 0.040835 ≤ λ ≤ 0.459165$")
+
+
+@pytest.mark.parametrize(
+    ("omega", "smoothness", "beta", "names"),
+    [
+        (1e300, 1e-300, 0.5, "omega, smoothness is"),  # L² is 0
+        (0.0, 1e-200, 0.5, "omega, smoothness is"),
+        (0.0, 1e200, 0.5, "omega, smoothness is"),  # L² is infinite
+        (1e300, 1.0, 1e300, "omega, smoothness, beta is"),  # 4β(1+ω) is infinite
+        (1e300, 1.0, 1e-300, "omega, smoothness, beta is"),  # λ₁ is 0
+    ],
+)
+def test_settings_beyond_float64_are_refused_by_name(
+    omega: float, smoothness: float, beta: float, names: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=names):
+        largest_step(ConvergenceSetting(4, omega, smoothness, beta, "shared"))
+
+
+def test_no_beta_balances_a_variance_whose_cube_is_infinite() -> None:
+    assert balancing_beta(1e100, 50, "shared") == pytest.approx(0.5e50)
+    with pytest.raises(InvalidSetting, match=r"omega is 1e\+300; expected a number whose cube"):
+        balancing_beta(1e300, 50, "shared")
 
 
 def test_rates_follow_the_floor_in_clients_and_the_batch_share() -> None:
@@ -253,7 +309,7 @@ def test_bad_settings_are_refused_by_name() -> None:
     with pytest.raises(InvalidSetting, match="step is 0"):
         residual(good, 0.0)
     with pytest.raises(InvalidSetting, match="rounds is 0"):
-        utility_bound(good, potential=1.0, step=0.1, rounds=0)
+        utility_bound(good, potential=1.0, step=0.05, rounds=0)
 
 
 # --- Runs of shifted compression on quadratics, whose L, f* and batch noise are known exactly ---

@@ -192,8 +192,9 @@ def bounded(values: Vector, client: object, precision: FixedPoint, policy: NonFi
     first = int(np.argmax(bad))
     raise RefusedContribution(
         client,
-        f"{refused} of {len(values)} values are not finite or beyond the agreed range ±{limit:g} "
-        f"(precision.value_range); the first is {values[first]} at {first} of the segment",
+        f"{refused} of {len(values)} values are not finite or beyond ±{limit:g} "
+        f"(the first is {values[first]} at {first} of the segment); precision.value_range is what "
+        "was agreed",
     )
 
 

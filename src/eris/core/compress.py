@@ -9,6 +9,7 @@ combining.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -75,7 +76,13 @@ def _expect(encoded: Encoded, encoding: Encoding, count: int, size: int) -> None
 
 @dataclass(frozen=True)
 class RandP:
-    """rand-p: each coordinate is kept with probability p and scaled by 1/p. ω = 1/p − 1."""
+    """rand-p: each coordinate is kept with probability p and scaled by 1/p. ω = 1/p − 1.
+
+    p is ``kept_fraction`` rounded to a multiple of 2⁻³², for the words that decide have 32 bits.
+
+    >>> RandP(0.25).omega(1000)
+    3.0
+    """
 
     kept_fraction: float
     name: ClassVar[str] = "rand-p"
@@ -83,10 +90,13 @@ class RandP:
     def __post_init__(self) -> None:
         if not 0 < self.kept_fraction <= 1:
             raise InvalidSetting("kept_fraction", self.kept_fraction, "a number in (0, 1]")
+        if self.kept_fraction < 2**-32:
+            raise InvalidSetting("kept_fraction", self.kept_fraction, "a number in [2**-32, 1]")
 
     def omega(self, size: int) -> float:
         """Relative variance on a vector of ``size`` coordinates."""
-        return 1 / self.kept_fraction - 1
+        # As in fraction_kept, so that ω, and with it γ, is that of the scale 1/p which is applied.
+        return 2**32 / round(self.kept_fraction * 2**32) - 1
 
     def kept(self, n: int, stream: Stream) -> KeptSet:
         """The kept set of a whole vector."""
@@ -139,7 +149,8 @@ class QSGD:
 
     def omega(self, size: int) -> float:
         """Relative variance on a segment of ``size`` coordinates."""
-        return float(min(size / self.levels**2, size**0.5 / self.levels))
+        # √ and not **0.5: ω decides γ, whose bits must not depend on a C library (see shift_step).
+        return float(min(size / self.levels**2, math.sqrt(size) / self.levels))
 
     def encode(self, values: Vector, draw: Stream) -> Encoded:
         """Sign and level of each coordinate, packed, and the segment's norm."""

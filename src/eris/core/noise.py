@@ -132,8 +132,7 @@ class PrivacyClaim:
         _positive("sensitivity", self.sensitivity)
         if not 0 <= self.sigma < math.inf:
             raise InvalidSetting("sigma", self.sigma, "a finite number, 0 or more")
-        if not self.rounds >= 0:
-            raise InvalidSetting("rounds", self.rounds, "a whole number, 0 or more")
+        _whole("rounds", self.rounds, 0)
         if not 0 < self.sampling_rate <= 1:
             raise InvalidSetting("sampling_rate", self.sampling_rate, "a number in (0, 1]")
 
@@ -184,8 +183,7 @@ def sigma_for(
         raise InvalidSetting("epsilon", epsilon, "a finite number, 0 or more")
     _check_delta(delta)
     _positive("sensitivity", sensitivity)
-    if not rounds >= 1:
-        raise InvalidSetting("rounds", rounds, "a whole number, 1 or more")
+    _whole("rounds", rounds, 1)
     if calibration not in ("composed", "per-round"):
         raise InvalidSetting("calibration", calibration, "'composed' or 'per-round'")
     counted = rounds if calibration == "composed" else 1
@@ -196,8 +194,12 @@ def sigma_for(
     high = float(sensitivity)
     while not enough(high):
         high *= 2
-    if high == math.inf:
-        raise InvalidSetting("budget (ε, δ)", (epsilon, delta), "one that a finite σ can meet")
+        if high == math.inf:  # where Δ·√T/σ may be ∞/∞, and no σ would ever be enough
+            raise InvalidSetting(
+                "budget (ε, δ)",
+                (epsilon, delta),
+                f"one that a finite σ can meet at sensitivity {sensitivity!r}, rounds {rounds!r}",
+            )
     low = high / 2
     while enough(low):
         low, high = low / 2, low
@@ -259,6 +261,11 @@ def _check_vector(vector: Vector) -> None:
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise InvalidSetting("delta", delta, "a number in (0, 1)")
+
+
+def _whole(name: str, value: int, least: int) -> None:
+    if not (least <= value < math.inf and value == int(value)):
+        raise InvalidSetting(name, value, f"a whole number, {least} or more")
 
 
 def _positive(name: str, value: float) -> None:

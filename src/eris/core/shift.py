@@ -27,7 +27,12 @@ def shift_step(omega: float) -> float:
     """
     if not 0 <= omega < math.inf:
         raise InvalidSetting("omega", omega, "a finite number, 0 or more")
-    return math.sqrt((1 + 2 * omega) / (2 * (1 + omega) ** 3))
+    # γ is part of the replicated state and must be the same bits on every node. IEEE 754 fixes the
+    # bits of ×, / and √; those of ** are up to the C library's pow, which differs between systems.
+    cube = (1 + omega) * (1 + omega) * (1 + omega)
+    if cube == math.inf:
+        raise InvalidSetting("omega", omega, "a number whose cube float64 can hold")
+    return math.sqrt((1 + 2 * omega) / (2 * cube))
 
 
 def difference(update: Vector, reference: Vector) -> Vector:

@@ -40,6 +40,9 @@ class Record:
     data: bytes
     arrived: set[int] = field(default_factory=set)
 
+    def __hash__(self) -> int:
+        return hash((self.time, self.sender, self.receivers, self.data))
+
     @property
     def message(self) -> Message:
         """The decoded message."""
@@ -122,7 +125,7 @@ class Transcript:
             {member},
             lambda r: (
                 r.sender == member
-                or (member in r.receivers and not isinstance(r.message, Contribution))
+                or (member in r.arrived and not isinstance(r.message, Contribution))
             ),
         )
 

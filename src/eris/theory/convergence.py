@@ -16,13 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from eris.core.errors import InvalidSetting
+from eris.theory.checks import require
 from eris.theory.leakage import MaskMode
-
-
-def _require(holds: bool, name: str, value: object, expected: str) -> None:
-    if not holds:
-        raise InvalidSetting(name, value, expected)
 
 
 @dataclass(frozen=True)
@@ -38,8 +33,8 @@ class EstimatorConstants:
     def __post_init__(self) -> None:
         for name in ("c1", "c2", "c3", "c4"):
             value: float = getattr(self, name)
-            _require(0 <= value < math.inf, name, value, "a number not below 0")
-        _require(0 < self.theta <= 1, "theta", self.theta, "a number in (0, 1]")
+            require(0 <= value < math.inf, name, value, "a number not below 0")
+        require(0 < self.theta <= 1, "theta", self.theta, "a number in (0, 1]")
 
     @classmethod
     def sgd(
@@ -53,9 +48,9 @@ class EstimatorConstants:
         >>> EstimatorConstants.sgd(samples=100, batch=20, gradient_bound=5.0).c2
         1.0
         """
-        _require(samples >= 1, "samples", samples, "at least 1")
-        _require(1 <= batch <= samples, "batch", batch, f"a whole number from 1 to {samples}")
-        _require(0 <= gradient_bound < math.inf, "gradient_bound", gradient_bound, "not below 0")
+        require(samples >= 1, "samples", samples, "at least 1")
+        require(1 <= batch <= samples, "batch", batch, f"a whole number from 1 to {samples}")
+        require(0 <= gradient_bound < math.inf, "gradient_bound", gradient_bound, "not below 0")
         population = samples - 1 if exact and batch < samples else samples
         return cls(c2=(samples - batch) * gradient_bound**2 / (population * batch))
 
@@ -76,17 +71,35 @@ class ConvergenceSetting:
     constants: EstimatorConstants = field(default_factory=EstimatorConstants)
 
     def __post_init__(self) -> None:
-        _require(self.clients >= 1, "clients", self.clients, "at least 1")
-        _require(0 <= self.omega < math.inf, "omega", self.omega, "a number not below 0")
+        require(self.clients >= 1, "clients", self.clients, "at least 1")
+        require(0 <= self.omega < math.inf, "omega", self.omega, "a number not below 0")
         for name in ("smoothness", "beta"):
             value: float = getattr(self, name)
-            _require(0 < value < math.inf, name, value, "a positive number")
-        _require(
+            require(0 < value < math.inf, name, value, "a positive number")
+        require(
             self.masks in ("independent", "shared"),
             "masks",
             self.masks,
             '"independent" or "shared"',
         )
+        # Beyond these float64 has no numbers for the quotients below: 0 or ∞ would divide.
+        require(
+            0 < self._memory_weight < math.inf,
+            "omega, smoothness",
+            (self.omega, self.smoothness),
+            "numbers of a size at which float64 can hold (1+ω)L²θ",
+        )
+        require(
+            self.curvature_factor * self.smoothness < math.inf,
+            "omega, smoothness, beta",
+            (self.omega, self.smoothness, self.beta),
+            "numbers of a size at which float64 can hold (1+2αC₄+4β(1+ω))L",
+        )
+
+    @property
+    def _memory_weight(self) -> float:
+        squared = self.smoothness * self.smoothness  # where ** would raise OverflowError
+        return 2 * (1 + self.omega) * squared * self.constants.theta
 
     @property
     def averaged_masks(self) -> int:
@@ -96,8 +109,7 @@ class ConvergenceSetting:
     @property
     def alpha(self) -> float:
         """α = 3βC₁/(2(1+ω)L²θ), the weight of the estimator's memory in Φ (equation 48)."""
-        weight = 2 * (1 + self.omega) * self.smoothness**2 * self.constants.theta
-        return 3 * self.beta * self.constants.c1 / weight
+        return 3 * self.beta * self.constants.c1 / self._memory_weight
 
     @property
     def curvature_factor(self) -> float:
@@ -123,14 +135,14 @@ def initial_potential(
     2.5
     """
     counts = {setting.averaged_masks, setting.clients}
-    _require(
+    require(
         len(shift_errors) in counts and min(shift_errors) >= 0,
         "shift_errors",
         shift_errors,
         f"{' or '.join(str(count) for count in sorted(counts))} squared norms",
     )
-    _require(gap >= 0, "gap", gap, "f(x⁰) − f*, not below 0")
-    _require(estimator_error >= 0, "estimator_error", estimator_error, "Δ⁰, not below 0")
+    require(gap >= 0, "gap", gap, "f(x⁰) − f*, not below 0")
+    require(estimator_error >= 0, "estimator_error", estimator_error, "Δ⁰, not below 0")
     mean_error = math.fsum(shift_errors) / len(shift_errors)
     memory = setting.alpha * setting.smoothness * estimator_error
     return gap + memory + setting.beta / setting.smoothness * mean_error
@@ -163,10 +175,22 @@ def sgd_descent_step(setting: ConvergenceSetting) -> float:
 
 @dataclass(frozen=True)
 class StepInterval:
-    """The admissible steps: lower ≤ λ ≤ upper (and λ > 0)."""
+    """The admissible steps: lower ≤ λ ≤ upper (and λ > 0).
+
+    >>> print(StepInterval(lower=0.0, upper=0.5))
+    0 < λ ≤ 0.5
+    """
 
     lower: float
     upper: float
+
+    def __contains__(self, step: float) -> bool:
+        # The ends are meant to belong to it by whichever formula they were found, rounding or not.
+        return step > 0 and self.lower * (1 - 1e-12) <= step <= self.upper * (1 + 1e-12)
+
+    def __str__(self) -> str:
+        start = f"{self.lower:.6g} ≤" if self.lower > 0 else "0 <"
+        return f"{start} λ ≤ {self.upper:.6g}"
 
 
 def admissible_steps(setting: ConvergenceSetting) -> StepInterval:
@@ -182,7 +206,7 @@ def admissible_steps(setting: ConvergenceSetting) -> StepInterval:
     factor, smoothness = setting.curvature_factor, setting.smoothness
     memory = 2 * setting.alpha * setting.constants.c3 * smoothness
     discriminant = 1 - 4 * factor * smoothness * memory
-    _require(
+    require(
         discriminant >= 0,
         "beta",
         setting.beta,
@@ -192,14 +216,21 @@ def admissible_steps(setting: ConvergenceSetting) -> StepInterval:
     root = 1 + math.sqrt(discriminant)
     lower, upper = 2 * memory / root, root / (2 * factor * smoothness)
     ceiling = variance_step(setting)
-    _require(
+    require(
         lower <= ceiling,
         "beta",
         setting.beta,
         f"another β, or smaller C₁ or C₃: no step is admissible, for αC₃ asks for λ ≥ {lower:.6g} "
         f"and the compression error for λ ≤ {ceiling:.6g}",
     )
-    return StepInterval(lower=lower, upper=min(upper, ceiling))
+    upper = min(upper, ceiling)
+    require(
+        upper > 0,
+        "omega, smoothness, beta",
+        (setting.omega, setting.smoothness, setting.beta),
+        "numbers of a size at which the largest step is above 0 in float64",
+    )
+    return StepInterval(lower=lower, upper=upper)
 
 
 def largest_step(setting: ConvergenceSetting) -> float:
@@ -223,17 +254,26 @@ def balancing_beta(omega: float, clients: int, masks: MaskMode) -> float:
     """
     setting = ConvergenceSetting(clients, omega, smoothness=1.0, beta=1.0, masks=masks)
     averaged, spread = setting.averaged_masks, 1 + omega
-    return 2 * spread**2 / (averaged + math.sqrt(averaged**2 + 16 * averaged * spread**3))
+    cubed = 16 * averaged * spread * spread * spread
+    require(cubed < math.inf, "omega", omega, "a number whose cube float64 can hold")
+    return 2 * spread * spread / (averaged + math.sqrt(averaged * averaged + cubed))
 
 
 def residual(setting: ConvergenceSetting, step: float) -> float:
     """3βC₂/((1+ω)Lλ), what the batch noise leaves however long one trains (equation 23).
 
+    Only for a ``step`` from :func:`admissible_steps`: for others the theorem says nothing.
+
     >>> noisy = EstimatorConstants(c2=1.0)
+    >>> residual(ConvergenceSetting(4, 2.0, 1.0, 0.5, "shared", noisy), step=0.0625)
+    8.0
     >>> residual(ConvergenceSetting(4, 2.0, 1.0, 0.5, "shared", noisy), step=0.25)
-    2.0
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: step is 0.25; expected an admissible step, 0 < λ ≤ 0.0890871
     """
-    _require(0 < step < math.inf, "step", step, "a positive number")
+    steps = admissible_steps(setting)
+    require(step in steps, "step", step, f"an admissible step, {steps}")
     noise = 3 * setting.beta * setting.constants.c2
     return noise / ((1 + setting.omega) * setting.smoothness * step)
 
@@ -243,14 +283,14 @@ def utility_bound(
 ) -> float:
     """(1/T)Σ‖∇f(xᵗ)‖² ≤ 2Φ₀/(λT) + 3βC₂/((1+ω)Lλ) (equation 22; with SGD constants 26).
 
-    Holds for a ``step`` from :func:`admissible_steps`; ``potential`` is Φ₀.
+    Only for a ``step`` from :func:`admissible_steps`; ``potential`` is Φ₀.
 
     >>> setting = ConvergenceSetting(4, 2.0, 1.0, 0.5, "shared")
-    >>> utility_bound(setting, potential=1.0, step=0.1, rounds=100)
+    >>> utility_bound(setting, potential=1.0, step=0.0625, rounds=160)
     0.2
     """
-    _require(rounds > 0, "rounds", rounds, "a positive number")
-    _require(potential >= 0, "potential", potential, "Φ₀, not below 0")
+    require(rounds > 0, "rounds", rounds, "a positive number")
+    require(potential >= 0, "potential", potential, "Φ₀, not below 0")
     floor = residual(setting, step)
     return 2 * potential / (step * rounds) + floor
 
@@ -260,13 +300,15 @@ def rounds_to_reach(
 ) -> float:
     """T ≥ 2Φ₀/(λ(ε − residual)): rounds until the bound is ε (equation 24); round it up.
 
+    Only for a ``step`` from :func:`admissible_steps`.
+
     >>> setting = ConvergenceSetting(4, 2.0, 1.0, 0.5, "shared")
-    >>> rounds_to_reach(setting, potential=1.0, step=0.125, target=0.25)
-    64.0
+    >>> rounds_to_reach(setting, potential=1.0, step=0.0625, target=0.25)
+    128.0
     """
-    _require(potential >= 0, "potential", potential, "Φ₀, not below 0")
+    require(potential >= 0, "potential", potential, "Φ₀, not below 0")
     floor = residual(setting, step)
-    _require(
+    require(
         target > floor,
         "target",
         target,
@@ -286,14 +328,14 @@ def sgd_floor(setting: ConvergenceSetting) -> float:
     (0.6495, 0.6495)
     """
     constants = setting.constants
-    _require(
+    require(
         constants.c1 == constants.c3 == constants.c4 == 0,
         "constants",
         constants,
         "those of SGD: C₁ = C₃ = C₄ = 0",
     )
     limit = balancing_beta(setting.omega, setting.clients, setting.masks)
-    _require(
+    require(
         setting.beta <= limit * (1 + 1e-12),  # the limit itself is meant to pass, rounding or not
         "beta",
         setting.beta,
@@ -323,7 +365,7 @@ def large_batch_rate(setting: ConvergenceSetting, *, samples: int, gradient_boun
     >>> large_batch_rate(setting, samples=100, gradient_bound=5.0)
     0.25
     """
-    _require(samples >= 1, "samples", samples, "at least 1")
-    _require(0 <= gradient_bound < math.inf, "gradient_bound", gradient_bound, "not below 0")
+    require(samples >= 1, "samples", samples, "at least 1")
+    require(0 <= gradient_bound < math.inf, "gradient_bound", gradient_bound, "not below 0")
     spread = math.sqrt((1 + setting.omega) / setting.averaged_masks)
     return gradient_bound**2 * spread / samples

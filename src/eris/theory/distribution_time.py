@@ -13,26 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eris.core.errors import InvalidSetting
-
-
-def _require(holds: bool, name: str, value: object, expected: str) -> None:
-    if not holds:
-        raise InvalidSetting(name, value, expected)
+from eris.theory.checks import require
 
 
 def _require_sizes(**sizes: float) -> None:
     for name, size in sizes.items():
-        _require(0 < size < math.inf, name, size, "a positive number of bytes")
+        require(0 < size < math.inf, name, size, "a positive number of bytes")
 
 
 def _require_clients(clients: int) -> None:
-    _require(clients >= 1, "clients", clients, "at least 1")
+    require(clients >= 1, "clients", clients, "at least 1")
 
 
 def _expand(name: str, rate: float | Sequence[float], clients: int) -> tuple[float, ...]:
     if not isinstance(rate, Sequence):
         return (float(rate),) * clients
-    _require(len(rate) == clients, name, rate, f"one rate, or one for each of {clients} clients")
+    require(len(rate) == clients, name, rate, f"one rate, or one for each of {clients} clients")
     return tuple(rate)
 
 
@@ -57,7 +53,7 @@ class Links:
             rate: float | Sequence[float] | None = getattr(self, name)
             rates = rate if isinstance(rate, Sequence) else () if rate is None else (rate,)
             positive = all(0 < one < math.inf for one in rates)
-            _require(positive, name, rate, "positive rates in bytes/s")
+            require(positive, name, rate, "positive rates in bytes/s")
 
     @classmethod
     def uniform(cls, rate: float) -> Links:
@@ -146,7 +142,7 @@ def soteriafl_round(
     >>> soteriafl_round(5.2e9, clients=10, links=Links.uniform(20e6)).seconds
     2730.0
     """
-    _require(0 < kept_fraction <= 1, "kept_fraction", kept_fraction, "a number in (0, 1]")
+    require(0 < kept_fraction <= 1, "kept_fraction", kept_fraction, "a number in (0, 1]")
     return central_round(kept_fraction * model_bytes, model_bytes, clients, links)
 
 
@@ -164,12 +160,12 @@ def priprune_round(
 def _own_shares(clients: int, aggregators: int, shares: Sequence[float] | None) -> list[float]:
     """Each client's share of the model as an aggregator; 0 for those that aggregate nothing."""
     _require_clients(clients)
-    _require(
+    require(
         1 <= aggregators <= clients, "aggregators", aggregators, f"a whole number, 1 to {clients}"
     )
     if shares is None:
         shares = [1 / aggregators] * aggregators
-    _require(
+    require(
         len(shares) == aggregators and min(shares) >= 0 and math.isclose(math.fsum(shares), 1),
         "shares",
         shares,
@@ -276,7 +272,7 @@ def shatter_round(model_bytes: float, clients: int, neighbours: int, links: Link
     """
     _require_sizes(model_bytes=model_bytes)
     _require_clients(clients)
-    _require(neighbours >= 1, "neighbours", neighbours, "at least 1")
+    require(neighbours >= 1, "neighbours", neighbours, "at least 1")
     up, down = links.client_up(clients), links.client_down(clients)
     received = neighbours * model_bytes
     seconds = max(model_bytes / min(up), received / min(down), received / math.fsum(up))
@@ -293,7 +289,7 @@ def ako_round(model_bytes: float, clients: int, links: Links, *, partitions: int
     """
     _require_sizes(model_bytes=model_bytes)
     _require_clients(clients)
-    _require(partitions >= 1, "partitions", partitions, "at least 1")
+    require(partitions >= 1, "partitions", partitions, "at least 1")
     sent = (clients - 1) * model_bytes / partitions
     return RoundCost(sent, sent, 2 * sent, _both_ways(sent, clients, links))
 
@@ -322,8 +318,8 @@ def qdpsgd_round(
     """
     _require_sizes(model_bytes=model_bytes)
     _require_clients(clients)
-    _require(0 < density <= 1, "density", density, "a number in (0, 1]")
-    _require(1 <= bits <= 32, "bits", bits, "1 to 32 bits a coordinate")
+    require(0 < density <= 1, "density", density, "a number in (0, 1]")
+    require(1 <= bits <= 32, "bits", bits, "1 to 32 bits a coordinate")
     dense = density * (clients - 1) * model_bytes
     sent = dense * bits / 32
     return RoundCost(sent, sent, 2 * dense, _both_ways(sent, clients, links))

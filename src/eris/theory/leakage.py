@@ -17,18 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from eris.core.errors import InvalidSetting
+from eris.theory.checks import require
 
 MaskMode = Literal["independent", "shared"]
 
 
-def _require(holds: bool, name: str, value: object, expected: str) -> None:
-    if not holds:
-        raise InvalidSetting(name, value, expected)
-
-
 def _require_kept_fraction(kept_fraction: float) -> None:
-    _require(0 < kept_fraction <= 1, "kept_fraction", kept_fraction, "a number in (0, 1]")
+    require(0 < kept_fraction <= 1, "kept_fraction", kept_fraction, "a number in (0, 1]")
 
 
 def gaussian_capacity(variance: float, conditional_variance: float) -> float:
@@ -40,13 +35,13 @@ def gaussian_capacity(variance: float, conditional_variance: float) -> float:
     >>> round(gaussian_capacity(variance=2.0, conditional_variance=1.0), 4)
     0.3466
     """
-    _require(
+    require(
         0 < conditional_variance < math.inf,
         "conditional_variance",
         conditional_variance,
         "a positive number",
     )
-    _require(
+    require(
         conditional_variance <= variance < math.inf,
         "variance",
         variance,
@@ -61,7 +56,7 @@ def gaussian_capacity_from_snr(snr: float) -> float:
     >>> gaussian_capacity_from_snr(1.0) == gaussian_capacity(2.0, 1.0)
     True
     """
-    _require(0 <= snr < math.inf, "snr", snr, "a number not below 0")
+    require(0 <= snr < math.inf, "snr", snr, "a number not below 0")
     return 0.5 * math.log1p(snr)
 
 
@@ -71,8 +66,8 @@ def coalition_share(aggregators: int, colluders: int = 1) -> float:
     >>> coalition_share(aggregators=50, colluders=5)
     0.1
     """
-    _require(aggregators >= 1, "aggregators", aggregators, "at least 1")
-    _require(colluders >= 1, "colluders", colluders, "at least 1")
+    require(aggregators >= 1, "aggregators", aggregators, "at least 1")
+    require(colluders >= 1, "colluders", colluders, "at least 1")
     return min(1.0, colluders / aggregators)
 
 
@@ -88,7 +83,7 @@ def weighted_share(shard_sizes: Sequence[int], members: Sequence[int] | None = N
     0.4
     """
     total = sum(shard_sizes)
-    _require(
+    require(
         total > 0 and min(shard_sizes) >= 0,
         "shard_sizes",
         shard_sizes,
@@ -97,7 +92,7 @@ def weighted_share(shard_sizes: Sequence[int], members: Sequence[int] | None = N
     if members is None:
         return max(shard_sizes) / total
     coalition = set(members)
-    _require(
+    require(
         all(0 <= shard < len(shard_sizes) for shard in coalition),
         "members",
         members,
@@ -132,11 +127,11 @@ def leakage_bound(
     ... )
     LeakageBound(seen_share=0.01, nats_per_round=1.0, nats=10.0)
     """
-    _require(coordinates >= 1, "coordinates", coordinates, "at least 1")
-    _require(rounds >= 1, "rounds", rounds, "at least 1")
+    require(coordinates >= 1, "coordinates", coordinates, "at least 1")
+    require(rounds >= 1, "rounds", rounds, "at least 1")
     _require_kept_fraction(kept_fraction)
-    _require(0 <= share <= 1, "share", share, "a number in [0, 1]")
-    _require(0 <= capacity < math.inf, "capacity", capacity, "nats, not below 0")
+    require(0 <= share <= 1, "share", share, "a number in [0, 1]")
+    require(0 <= capacity < math.inf, "capacity", capacity, "nats, not below 0")
     seen = kept_fraction * share
     per_round = coordinates * seen * capacity
     return LeakageBound(seen_share=seen, nats_per_round=per_round, nats=rounds * per_round)
@@ -148,8 +143,8 @@ def aggregators_against_collusion(aggregators: int, colluders: int) -> int:
     >>> aggregators_against_collusion(aggregators=10, colluders=3)
     30
     """
-    _require(aggregators >= 1, "aggregators", aggregators, "at least 1")
-    _require(colluders >= 1, "colluders", colluders, "at least 1")
+    require(aggregators >= 1, "aggregators", aggregators, "at least 1")
+    require(colluders >= 1, "colluders", colluders, "at least 1")
     return aggregators * colluders
 
 
@@ -160,7 +155,7 @@ def kept_fraction_against_collusion(kept_fraction: float, colluders: int) -> flo
     0.02
     """
     _require_kept_fraction(kept_fraction)
-    _require(colluders >= 1, "colluders", colluders, "at least 1")
+    require(colluders >= 1, "colluders", colluders, "at least 1")
     return kept_fraction / colluders
 
 
@@ -201,11 +196,11 @@ def published_exposure(
     >>> published_exposure(coordinates=1000, clients=50, kept_fraction=0.033, masks="shared")
     PublishedExposure(share_of_kept=0.0, share_of_update=0.0, coordinates=0.0)
     """
-    _require(coordinates >= 1, "coordinates", coordinates, "at least 1")
-    _require(clients >= 1, "clients", clients, "at least 1")
+    require(coordinates >= 1, "coordinates", coordinates, "at least 1")
+    require(clients >= 1, "clients", clients, "at least 1")
     _require_kept_fraction(kept_fraction)
-    _require(masks in ("independent", "shared"), "masks", masks, '"independent" or "shared"')
-    _require(min_included >= 1, "min_included", min_included, "at least 1")
+    require(masks in ("independent", "shared"), "masks", masks, '"independent" or "shared"')
+    require(min_included >= 1, "min_included", min_included, "at least 1")
 
     exposed_clients = clients
     if clients < min_included:
