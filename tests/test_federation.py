@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 import eris
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.federation import RefusedWarning
 
 Vector = NDArray[np.float32]
@@ -45,7 +46,7 @@ def test_eris_equals_the_central_model_and_finds_the_weighted_mean() -> None:
     for method in (
         eris.ERIS(),
         eris.ERIS(aggregators=2),
-        eris.ERIS(plan="contiguous", rotate=2),
+        eris.ERIS(plan="interleaved", rotate=2),
         eris.ERIS(capacities=(1, 2, 3, 4)),
     ):
         sharded = eris.Federation(CLIENTS, START, method, rule=HALF).fit(30, progress=False)
@@ -128,6 +129,21 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
         (lambda: eris.Federation(CLIENTS, START, rule="fedadm"), "did you mean 'fedadam'"),
         (lambda: eris.Federation(CLIENTS, START, rule="krum"), "no aggregator holds a whole"),
         (lambda: eris.Federation(CLIENTS, START, min_inclded=2), "min_included"),
+        (lambda: eris.Federation(CLIENTS, START, masks="shared"), "a setting of the method"),
+        (lambda: eris.Federation(CLIENTS, START.reshape(2, 50)), "a flat vector"),
+        (
+            lambda: eris.Federation(
+                CLIENTS, START, eris.ERIS(kept_fraction=0.5, masks="independent")
+            ),
+            "every client's number of samples",
+        ),
+        (
+            lambda: eris.Federation(
+                CLIENTS, START, eris.ERIS(plan="interleaved", capacities=(1, 1, 1, 1))
+            ),
+            "the random plan with capacities",
+        ),
+        (lambda: eris.Federation(CLIENTS, START, rule="trimmed-mean"), "of 4 clients it cuts none"),
         (lambda: eris.Federation(CLIENTS, START).fit(0), "rounds is 0"),
         (lambda: eris.Federation(CLIENTS, START, eris.ERIS(capacities=(1, 2))), "aggregators"),
         (lambda: eris.Federation(CLIENTS, START, eris.ERIS(capacities=(1, 0, 1, 1))), "weights[1]"),
@@ -141,10 +157,66 @@ def test_bad_input_is_named(make: object, says: str) -> None:
     assert says in str(refused.value)
 
 
-def test_an_update_of_the_wrong_length_is_refused() -> None:
-    class Short(Pull):
+@pytest.mark.parametrize(
+    ("update", "says"),
+    [
+        (eris.LocalUpdate(START[:-1], 1), "update of client-4 is 'float32 array of shape (99,)'"),
+        (eris.LocalUpdate(START.astype(float), 1), "expected 100 float32 values"),
+        (eris.LocalUpdate(None, 1), "update of client-4 is None"),  # type: ignore[arg-type]
+        (eris.LocalUpdate(START, 0), "samples of client-4 is 0"),
+        (eris.LocalUpdate(START, 1.5), "samples of client-4 is 1.5"),  # type: ignore[arg-type]
+        (eris.LocalUpdate(START, 1 << 41), "from 1 to 1099511627775"),
+        (eris.LocalUpdate(START, 1, steps=1 << 30), "steps of client-4"),
+    ],
+)
+def test_an_update_that_is_none_is_refused_and_says_whose(
+    update: eris.LocalUpdate, says: str
+) -> None:
+    class Odd:
         def update(self, parameters: Vector, round: int) -> eris.LocalUpdate:
-            return eris.LocalUpdate(parameters[:-1], samples=1)
+            return update
 
-    with pytest.raises(InvalidSetting, match=r"shape \(99,\).*100 float32"):
-        eris.Federation([*CLIENTS, Short(0)], START).fit(1, progress=False)
+    with pytest.raises(InvalidSetting) as refused:
+        eris.Federation([*CLIENTS, Odd()], START).fit(1, progress=False)
+    assert says in str(refused.value)
+
+
+def test_choices_that_give_more_away_are_warned_about() -> None:
+    with pytest.warns(PrivacyWarning, match="whole layers"):
+        eris.Federation(CLIENTS, START, eris.ERIS(plan="contiguous"))
+    with pytest.warns(PrivacyWarning, match="median may publish values that only 1 of 3"):
+        eris.Federation(CLIENTS, START, rule="coordinate-median")
+
+
+def test_numpy_numbers_and_arrays_are_welcome_and_equal_settings_agree() -> None:
+    plain = eris.Federation(
+        CLIENTS, START, eris.ERIS(aggregators=2, kept_fraction=0.5), seed=3,
+        rule=eris.server_rule("fedavg", learning_rate=1.0), samples=[1, 2, 3, 4],
+    )  # fmt: skip
+    numpy = eris.Federation(
+        CLIENTS, START, eris.ERIS(aggregators=np.int64(2), kept_fraction=np.float32(0.5)),  # type: ignore[arg-type]
+        rule=eris.server_rule("fedavg", learning_rate=1), seed=np.int64(3),  # type: ignore[arg-type]
+        samples=np.array([1, 2, 3, 4]), names=np.array([f"client-{k}" for k in range(4)]),  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert plain.settings.fingerprint == numpy.settings.fingerprint
+    other = eris.Federation(CLIENTS, START + 1, eris.ERIS(aggregators=2, kept_fraction=0.5), seed=3)
+    assert other.settings.fingerprint != plain.settings.fingerprint
+
+
+def test_what_trainers_keep_ends_with_a_training() -> None:
+    class Counting(Pull):
+        rounds = 0
+
+        def update(self, parameters: Vector, round: int) -> eris.LocalUpdate:
+            self.rounds += 1
+            return eris.LocalUpdate(parameters * 0 + np.float32(self.rounds), samples=1)
+
+        def state(self) -> dict[str, Vector]:
+            return {"rounds": np.array([self.rounds], np.float32)}
+
+        def restore(self, state: Mapping[str, Vector]) -> None:
+            self.rounds = int(state["rounds"][0])
+
+    federation = eris.Federation([Counting(0) for _ in range(3)], START, rule=HALF)
+    first, second = (federation.fit(3, progress=False).model for _ in range(2))
+    assert first.tobytes() == second.tobytes()

@@ -14,18 +14,20 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.numpy import save_file
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.core.rules import ServerRule, server_rule
 from eris.methods.eris import ERIS
 from eris.methods.method import Method
 from eris.protocol.agreement import Agreement
-from eris.protocol.settings import Settings
+from eris.protocol.codec import MOST_SAMPLES, MOST_STEPS
+from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Transcript
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.local import LocalRuntime, Traffic
-from eris.training.trainer import Trainer
+from eris.training.trainer import LocalUpdate, StatefulTrainer, Trainer
 
 Vector = NDArray[np.float32]
+OF_THE_METHOD = {"n", "plan", "compressor", "masks", "initial"}
 
 
 class RefusedWarning(UserWarning):
@@ -81,11 +83,11 @@ class Fit:
                     load[member] += size
         return max(load.values()) / len(self.history)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
         settings = self.runtime.agreement.settings.canonical
         about = {"settings": settings, "rounds": str(len(self.history))}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
         save_file({"model": self.model}, path, metadata=about)
 
     def _per_client(
@@ -134,23 +136,42 @@ class Federation:
         if not clients:
             raise InvalidSetting("clients", "none", "at least one trainer")
         self.clients, self.method = list(clients), method or ERIS()
-        self.initial = np.asarray(initial, np.float32)
-        names = names or [f"client-{number}" for number in range(len(clients))]
+        self.initial = np.array(initial, np.float32)
+        if self.initial.ndim != 1:
+            raise InvalidSetting("initial", f"shape {self.initial.shape}", "a flat vector")
+        default = [f"client-{number}" for number in range(len(clients))]
+        names = default if names is None else [str(name) for name in names]
         if len(names) != len(clients):
             raise InvalidSetting("names", len(names), f"one for each of {len(clients)} clients")
-        # The paper's mode weighs references by agreed weights; elsewhere they only break no ties.
-        parts = self.method.compose(names, samples or [1] * len(clients))
-        unknown = set(settings) - set(Settings.__dataclass_fields__)
-        if unknown:
-            known = ", ".join(Settings.__dataclass_fields__)
-            raise InvalidSetting("settings", sorted(unknown), f"some of {known}")
+        weights = [1] * len(clients) if samples is None else [int(count) for count in samples]
+        parts = self.method.compose(names, weights)
+        if parts.masks == "independent" and samples is None:
+            expected = "every client's number of samples: the paper's mode agrees on weights"
+            raise InvalidSetting("samples", None, expected)
+        for name in settings:
+            if name in OF_THE_METHOD:
+                raise InvalidSetting(name, settings[name], "a setting of the method: set it there")
+            if name not in Settings.__dataclass_fields__:
+                known = ", ".join(sorted(set(Settings.__dataclass_fields__) - OF_THE_METHOD))
+                raise InvalidSetting("setting", name, f"one of {known}")
+        rule = server_rule(rule) if isinstance(rule, str) else rule
+        least = settings.get("min_included", Settings.min_included)
+        if rule.values_mixed(least) < least:
+            warnings.warn(
+                PrivacyWarning(
+                    f"{rule.name} may publish values that only {rule.values_mixed(least)} of "
+                    f"{least} clients are in, to every member and of every shard"
+                ),
+                stacklevel=2,
+            )
         self.settings = Settings(
             n=len(self.initial),
             plan=parts.plan,
             compressor=parts.compressor,
             masks=parts.masks,
-            rule=server_rule(rule) if isinstance(rule, str) else rule,
+            rule=rule,
             seed=seed,
+            initial=model_digest(self.initial),
             **settings,
         )
         self.agreement = Agreement(self.settings, parts.view)
@@ -179,6 +200,7 @@ class Federation:
         transcript = Transcript(view, self.settings.canonical) if record else None
         runtime = LocalRuntime(self.agreement, self.initial, faults=faults, transcript=transcript)
         history: list[RoundRecord] = []
+        states = [c.state() if isinstance(c, StatefulTrainer) else None for c in self.clients]
         with _bar() if progress else nullcontext() as bar:
             label = progress if isinstance(progress, str) else self.method.name
             task = bar.add_task(label, total=rounds, note="") if bar else None
@@ -187,15 +209,19 @@ class Federation:
                 metrics: Mapping[str, float] = {}
                 if evaluate and (round % evaluate_every == 0 or round == rounds):
                     metrics = evaluate(self._model(runtime))
-                refused = _refused(runtime)
+                refused, included = _refused(runtime), _included(runtime, round)
                 if refused and not any(record.refused for record in history):
-                    warnings.warn(RefusedWarning(f"round {round}: {refused[0]}"), stacklevel=2)
-                included = _included(runtime, round)
+                    stalled = "" if included else "; nothing was published this round"
+                    warnings.warn(RefusedWarning(f"{refused[0]}{stalled}"), stacklevel=2)
                 history.append(RoundRecord(round, traffic, included, refused, metrics))
                 if bar and task is not None:
                     bar.advance(task)
                     if metrics:
                         bar.update(task, note=_note(metrics))
+        # A training starts from the initial model, so what clients keep over rounds ends with it.
+        for trainer, state in zip(self.clients, states, strict=True):
+            if isinstance(trainer, StatefulTrainer) and state is not None:
+                trainer.restore(state)
         model = self._model(runtime).copy()
         if transcript is not None:
             transcript.final_model = model
@@ -206,11 +232,28 @@ class Federation:
         client = self.agreement.view.clients.index(member)
         # A copy: a trainer must not be able to write into the replica.
         update = self.clients[client].update(model.copy(), round)
-        return update.vector, update.samples, update.steps
+        _check_update(update, self.agreement.view.members[member], len(model))
+        return update.vector, int(update.samples), int(update.steps)
 
     def _model(self, runtime: LocalRuntime) -> Vector:
         """The model of the first live node (all settled nodes hold the same)."""
         return runtime.nodes[runtime.live[0] if runtime.live else 0].model
+
+
+def _check_update(update: LocalUpdate, client: str, n: int) -> None:
+    """Say whose update it is that cannot be sent."""
+    vector = update.vector
+    if not isinstance(vector, np.ndarray) or vector.shape != (n,) or vector.dtype != np.float32:
+        kind = (
+            f"{vector.dtype} array of shape {vector.shape}" if hasattr(vector, "dtype") else vector
+        )
+        raise InvalidSetting(f"update of {client}", kind, f"{n} float32 values")
+    for name, count, most in (
+        ("samples", update.samples, MOST_SAMPLES),
+        ("steps", update.steps, MOST_STEPS),
+    ):
+        if count != int(count) or not 1 <= count <= most:
+            raise InvalidSetting(f"{name} of {client}", count, f"a whole number from 1 to {most}")
 
 
 def _included(runtime: LocalRuntime, round: int) -> float:

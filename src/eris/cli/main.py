@@ -66,10 +66,10 @@ def demo(
 
 
 def main() -> None:
-    """Run the command; a refusal of the package is one line, not a traceback."""
+    """Run the command; a refusal, or a file that cannot be written, is one line."""
     try:
         app()
-    except ErisError as error:
+    except (ErisError, OSError) as error:
         Console(stderr=True, highlight=False).print(
             f"[red]error:[/red] {escape(str(error))}", soft_wrap=True
         )

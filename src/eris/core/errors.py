@@ -50,3 +50,7 @@ class MissingExtra(ErisError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed; run `pip install eris-fl[{extra}]`")
+
+
+class PrivacyWarning(UserWarning):
+    """A choice that gives away more than the method's share of an update suggests."""

@@ -56,6 +56,9 @@ class Demo:
     def run(self, console: Console | None = None) -> dict[str, Fit]:
         """Train with every method on the same clients, report, and draw one picture."""
         console = console or Console()
+        # Before anything else: a place that cannot be written to is an error at once.
+        self.picture.parent.mkdir(parents=True, exist_ok=True)
+        self.picture.touch()
         try:
             data = load_mnist()
         except DataUnavailable:
@@ -196,7 +199,6 @@ def draw(fits: Mapping[str, Fit], path: Path) -> None:
     right.set_xticks(np.arange(len(names)), names)
     right.margins(y=0.2)
     right.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
     plt.close(figure)
 

@@ -6,12 +6,13 @@ server would have produced from the same updates; no member ever holds another's
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from eris.core.compress import Compressor, RandP
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.core.shards import (
     ContiguousPlan,
     InterleavedPlan,
@@ -58,7 +59,18 @@ class ERIS:
         return Composition(view, self._plan(count), self._compressor(), self.masks)
 
     def _plan(self, count: int) -> ShardPlan:
+        if self.plan == "contiguous":
+            warnings.warn(
+                PrivacyWarning(
+                    "contiguous shards can be whole layers and tell their aggregator more than "
+                    "their share suggests; the random plan does not"
+                ),
+                stacklevel=4,
+            )
         if self.capacities is not None:
+            if self.plan != "random":
+                both = (self.plan, self.capacities)
+                raise InvalidSetting("plan, capacities", both, "the random plan with capacities")
             if len(self.capacities) != count:
                 found = f"{len(self.capacities)} numbers"
                 raise InvalidSetting("capacities", found, f"one for each of {count} aggregators")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from eris.core.compress import Encoding, RandK, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.masks import KeptSet
+from eris.core.rules import TrimmedMean
 from eris.core.shardmap import Route, ShardMap
 from eris.core.shards import segment_length
 from eris.core.shift import shift_step
@@ -89,7 +90,10 @@ class Agreement:
             if getattr(settings, name) > len(view.clients):
                 expected = f"at most {len(view.clients)}, the clients: else nothing is published"
                 raise InvalidSetting(name, getattr(settings, name), expected)
-        settings.rule.values_mixed(len(view.clients))  # refuses a trim that cuts nobody
+        rule, clients = settings.rule, len(view.clients)
+        if isinstance(rule, TrimmedMean) and rule.trim and rule.values_mixed(clients) == clients:
+            expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
+            raise InvalidSetting("trim", rule.trim, expected)
         if settings.masks == "independent" and view.samples is None:
             raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
                                  "mode weighs references by it")  # fmt: skip

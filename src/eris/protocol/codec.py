@@ -29,6 +29,7 @@ from eris.protocol.messages import (
 
 VERSION = 1
 LONGEST_REASON = 500
+MOST_SAMPLES = (1 << 40) - 1
 MOST_STEPS = (1 << 24) - 1
 """Σ samples · steps of a result stays below 2⁶⁴, as the sum of samples is below 2⁴⁰."""
 MOST_FIELDS = 16
@@ -218,7 +219,7 @@ def _payload(field: str, parsed: pb.Payload) -> Payload:
 def _contribution(header: Header, parsed: pb.Contribution) -> Contribution:
     if not parsed.HasField("payload"):
         raise MalformedMessage("contribution.payload", "is missing")
-    if not 1 <= parsed.samples < 1 << 40:
+    if not 1 <= parsed.samples <= MOST_SAMPLES:
         expected = "expected 1 to 2**40 - 1"
         raise MalformedMessage("contribution.samples", f"is {parsed.samples}; {expected}")
     if not 1 <= parsed.steps <= MOST_STEPS:

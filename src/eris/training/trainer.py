@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,4 +32,17 @@ class Trainer(Protocol):
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
         """Train from ``parameters`` (the flat model) and return the update of this round."""
+        ...
+
+
+@runtime_checkable
+class StatefulTrainer(Trainer, Protocol):
+    """A trainer that keeps something between rounds, say its momentum."""
+
+    def state(self) -> Mapping[str, Vector]:
+        """What is kept."""
+        ...
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``."""
         ...
