@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors.numpy import save_file
 
 from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.core.rules import ServerRule, server_rule
+from eris.core.vectors import Vector
 from eris.methods.eris import ERIS
 from eris.methods.method import Method
 from eris.protocol.agreement import Agreement
@@ -26,7 +26,6 @@ from eris.runtimes.faults import FaultPlan
 from eris.runtimes.local import LocalRuntime, Traffic
 from eris.training.trainer import LocalUpdate, StatefulTrainer, Trainer
 
-Vector = NDArray[np.float32]
 OF_THE_METHOD = {"n", "plan", "compressor", "masks", "initial"}
 
 

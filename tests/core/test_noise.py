@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eris.core.errors import InvalidSetting
-from eris.core.kernels import Vector
 from eris.core.noise import PrivacyClaim, clip, epsilon, gaussian, secret_seed, sigma_for
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = arrays(np.float32, st.integers(0, 40), elements=FINITE)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import eris
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.data.digits import load_digits
 from eris.training.sklearn import (
     SklearnTrainer,
@@ -23,7 +24,7 @@ from eris.training.sklearn import (
     sgd_classifier,
     unflatten,
 )
-from eris.training.trainer import Trainer, Vector
+from eris.training.trainer import Trainer
 
 RATE = 0.2
 CLASSES, PIXELS = 10, 64

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.training.torch import (
     TorchTrainer,
     evaluate,
@@ -23,7 +24,7 @@ from eris.training.torch import (
     torch_clients,
     unflatten,
 )
-from eris.training.trainer import Trainer, Vector
+from eris.training.trainer import Trainer
 
 RATE = 0.1
 

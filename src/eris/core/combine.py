@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from eris.core import kernels
 from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.vectors import Vector
 
-Vector = NDArray[np.float32]
 NonFinite = Literal["refuse", "clip", "zero"]
 
 

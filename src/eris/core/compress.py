@@ -21,8 +21,7 @@ from eris.core import kernels
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.masks import KeptSet, exactly_kept, fraction_kept
 from eris.core.streams import Stream
-
-Vector = NDArray[np.float32]
+from eris.core.vectors import Vector
 
 _LARGEST = float(np.finfo(np.float32).max)
 

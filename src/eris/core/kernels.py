@@ -14,7 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float32]
+from eris.core.vectors import Vector
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 

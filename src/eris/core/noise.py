@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 
 from eris.core.errors import InvalidSetting
-from eris.core.kernels import Vector
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 
 Calibration = Literal["composed", "per-round"]
 """Whether a budget (ε, δ) is meant for all rounds together or for each round by itself."""

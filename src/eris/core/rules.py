@@ -17,12 +17,11 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, trimmed
 from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
 
-Vector = NDArray[np.float32]
 Slots = tuple[Vector, ...]
 Next = tuple[Vector, Slots]
 

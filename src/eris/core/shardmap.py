@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from eris.core import kernels
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.vectors import Indices, Vector
 
-Vector = NDArray[np.float32]
-Indices = NDArray[np.int64]
 Range = tuple[int, int, int]
 """(shard, low, high): shard-local coordinates low … high of a shard."""
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
-
-Vector = NDArray[np.float32]
+from eris.core.vectors import Vector
 
 
 def shift_step(omega: float) -> float:

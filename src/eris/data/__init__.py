@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eris.core.vectors import Indices
 from eris.data.cache import CachedData, ChecksumMismatch, cache_root, verify
 from eris.data.catalogue import NAMES, load
 from eris.data.cifar10 import load_cifar10
@@ -13,15 +14,7 @@ from eris.data.imdb import load_imdb
 from eris.data.mnist import load_mnist
 from eris.data.movielens import RatingData, load_movielens
 from eris.data.packages import Source
-from eris.data.partition import (
-    Indices,
-    Partition,
-    by_class,
-    by_user,
-    dirichlet,
-    iid,
-    quantity_skew,
-)
+from eris.data.partition import Partition, by_class, by_user, dirichlet, iid, quantity_skew
 from eris.data.picture import class_counts, plot_partition
 from eris.data.sources import SOURCES, fetch
 from eris.data.splits import CanarySplit, HoldoutSplit, canaries, holdout, samples_to_deal

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.vectors import Indices
 
-Indices = NDArray[np.int64]
 Partition = Sequence[Indices]
 """Of each client, the places of its samples in the data set."""
 

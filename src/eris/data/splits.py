@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.data.partition import Indices, Partition
+from eris.core.vectors import Indices
+from eris.data.partition import Partition
 
 
 @dataclass(frozen=True, eq=False)

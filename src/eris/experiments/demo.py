@@ -13,8 +13,9 @@ from rich.table import Table
 
 from eris.core.errors import DataUnavailable
 from eris.core.rules import server_rule
+from eris.core.vectors import Vector
 from eris.data import fetch, iid, load_mnist
-from eris.federation import Federation, Fit, Vector
+from eris.federation import Federation, Fit
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Method

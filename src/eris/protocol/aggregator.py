@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.combine import ExactMean, OrderStatistic
 from eris.core.compress import Encoding, RandK, RandP, decode_values, encode_values
 from eris.core.errors import MalformedMessage, RefusedContribution
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import Contribution, Header, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
-
-Vector = NDArray[np.float32]
 
 
 @dataclass

@@ -20,11 +20,11 @@ from eris.core.shardmap import Route, ShardMap
 from eris.core.shards import segment_length
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.protocol.membership import View
 from eris.protocol.messages import Header, Result
 from eris.protocol.settings import Settings
 
-Vector = NDArray[np.float32]
 Key = tuple[int, int]
 """(shard, segment number): names a segment."""
 

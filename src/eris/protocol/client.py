@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections import deque
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.combine import bounded
 from eris.core.compress import Encoding, RandK, RandP, encode_values
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.shift import advance, difference
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
 
-Vector = NDArray[np.float32]
 MOST_LEFT_OUT = 10_000
 
 

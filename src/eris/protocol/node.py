@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections import deque
 
-import numpy as np
-from numpy.typing import NDArray
-
 from eris.core.errors import ErisError
+from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement
 from eris.protocol.client import Client
@@ -25,7 +23,6 @@ from eris.protocol.messages import (
 )
 from eris.protocol.replica import Replica
 
-Vector = NDArray[np.float32]
 MOST_REFUSALS = 1000
 """Older ones are forgotten: what a peer can make a node remember has a limit."""
 

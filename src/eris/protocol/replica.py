@@ -18,11 +18,10 @@ from eris.core import kernels
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.shift import advance, estimate
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.settings import model_digest
-
-Vector = NDArray[np.float32]
 
 
 class Replica:

@@ -14,15 +14,14 @@ from typing import BinaryIO
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.vectors import Vector
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.codec import VERSION, decode
 from eris.protocol.membership import View as Membership
 from eris.protocol.messages import Contribution, Message, Result
 
-Vector = NDArray[np.float32]
 _MAGIC = b"ERIS-TRANSCRIPT\n"
 _LARGEST_RECORD = 1 << 30
 

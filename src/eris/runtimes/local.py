@@ -13,9 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.codec import decode, encode
 from eris.protocol.messages import Message, Outgoing
@@ -23,7 +21,6 @@ from eris.protocol.node import Node
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
 
-Vector = NDArray[np.float32]
 Train = Callable[[int, Vector, int], tuple[Vector, int, int]]
 """(member, model, round) → (update, samples, steps)."""
 

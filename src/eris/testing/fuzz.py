@@ -30,6 +30,7 @@ from eris.core.errors import MalformedMessage
 from eris.core.rules import CoordinateMedian, FedAdam, FedNova
 from eris.core.shards import ContiguousPlan, RandomPlan, WeightedPlan
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.codec import decode, encode
 from eris.protocol.membership import View
@@ -39,8 +40,6 @@ from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.runtimes.local import LocalRuntime
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Dice
-
-Vector = NDArray[np.float32]
 
 BATCH = 32
 """Messages fed to one node before a fresh one takes its place."""

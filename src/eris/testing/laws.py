@@ -25,13 +25,13 @@ from eris.core.combine import ExactMean
 from eris.core.compress import RandK, RandP
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import Contribution, Result
 from eris.protocol.node import Node
 from eris.protocol.replica import Replica
 from eris.protocol.transcript import Transcript
 
-Vector = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 TOLERANCE = 1e-4
 """Of values that are computed here in double precision and there in single."""

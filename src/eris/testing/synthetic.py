@@ -6,17 +6,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.membership import View
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.local import LocalRuntime
-
-Vector = NDArray[np.float32]
 
 
 def assert_same_bits(found: Vector, expected: Vector, what: str = "vector") -> None:

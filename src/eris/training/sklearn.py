@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from eris.core.errors import InvalidSetting, MissingExtra
 from eris.core.streams import Stream
-from eris.training.trainer import LocalUpdate, Vector
+from eris.core.vectors import Vector
+from eris.training.trainer import LocalUpdate
 
 Classifier = Any
 """A ``sklearn.linear_model.SGDClassifier``; scikit-learn has no types to name it by."""

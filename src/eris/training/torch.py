@@ -26,7 +26,8 @@ from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.training.trainer import LocalUpdate, Vector
+from eris.core.vectors import Vector
+from eris.training.trainer import LocalUpdate
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The mean loss of a batch from the model's output and the targets."""

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-Vector = NDArray[np.float32]
+from eris.core.vectors import Vector
 
 
 @dataclass(frozen=True)
