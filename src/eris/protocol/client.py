@@ -30,7 +30,9 @@ class Client:
         self.round = 0
         self.left_out: deque[tuple[int, Key]] = deque(maxlen=MOST_LEFT_OUT)
         """(round, segment) of the latest contributions that are in no result."""
-        self._sent: dict[tuple[int, Key], Vector | None] = {}
+        self._sent: dict[Key, dict[int, Vector | None]] = {key: {} for key in agreement.keys}
+        """By segment and round: contributions without a result yet, and what the own reference
+        moves along if they are included (paper's mode)."""
         self._retry_at = float("inf")
         self._asked = 0
         settings = agreement.settings
@@ -70,10 +72,11 @@ class Client:
             for segment, piece in zip(stripe.segments, pieces, strict=True):
                 header = self.agreement.header(self.me, self.round, segment.key)
                 try:
-                    payload, self._sent[self.round, segment.key] = self._encode(piece, segment)
+                    payload, moved = self._encode(piece, segment)
                 except RefusedContribution as error:
                     out.append(Outgoing((self.me,), Refusal(header, str(error))))
                     continue
+                self._sent[segment.key][self.round] = moved
                 based_on = self.replica.versions[segment.key]
                 message = Contribution(header, based_on, samples, steps, payload)
                 out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
@@ -106,10 +109,11 @@ class Client:
     def follow(self, result: Result) -> None:
         """Learn from an applied result whether this client is in it."""
         key, round = result.header.key, result.header.round
-        for past in [p for p in self._sent if p[1] == key and p[0] <= round]:
-            moved = self._sent.pop(past)
-            if past[0] < round or self.me not in result.included:
-                self.left_out.append(past)
+        sent = self._sent[key]
+        for past in sorted(past for past in sent if past <= round):
+            moved = sent.pop(past)
+            if past < round or self.me not in result.included:
+                self.left_out.append((past, key))
             elif self.own_reference is not None and moved is not None:
                 segment = self.agreement.segments(round)[key]
                 gamma = self.agreement.shift_step(segment)

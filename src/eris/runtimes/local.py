@@ -38,13 +38,6 @@ class Traffic:
         self.received[receiver, kind] += size
 
 
-@dataclass(order=True)
-class _Event:
-    time: float
-    number: int
-    happen: Callable[[], None] = field(compare=False)
-
-
 class LocalRuntime:
     """Carries the messages of a federation inside one process.
 
@@ -73,8 +66,11 @@ class LocalRuntime:
         self.down: set[int] = set()
         """Members that have crashed and are not back yet."""
         self.traffic = Traffic()
-        self._queue: list[_Event] = []
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        """What will happen: when, a number that keeps the order of equal times, and what."""
         self._events = self._messages = 0
+        self._unsettled = 0
+        """A member that was not settled when last asked: asking it first is usually enough."""
 
     @property
     def live(self) -> list[int]:
@@ -95,14 +91,14 @@ class LocalRuntime:
         waiting = [member for member in self.agreement.view.clients if member in self.live]
         while True:
             waiting = [member for member in waiting if not self._contribute(member, train)]
-            if not waiting and self.live and self._settled():
+            if not waiting and len(self.down) < len(self.nodes) and self._settled():
                 break
-            if not self._queue or self._queue[0].time > end:
+            if not self._queue or self._queue[0][0] > end:
                 self.now = end
                 break
-            event = heapq.heappop(self._queue)
-            self.now = max(self.now, event.time)
-            event.happen()
+            time, _, happen = heapq.heappop(self._queue)
+            self.now = max(self.now, time)
+            happen()
         return self.traffic
 
     def heal(self) -> None:
@@ -158,7 +154,11 @@ class LocalRuntime:
         return True
 
     def _settled(self) -> bool:
-        return all(self.nodes[member].replica.settled(self.round) for member in self.live)
+        for member in (self._unsettled, *range(len(self.nodes))):
+            if member not in self.down and not self.nodes[member].replica.settled(self.round):
+                self._unsettled = member
+                return False
+        return True
 
     def _crash(self, member: int, plan: FaultPlan) -> None:
         """A node stops, unless its fault plan has ended in the meantime."""
@@ -198,4 +198,4 @@ class LocalRuntime:
 
     def _at(self, time: float, happen: Callable[[], None]) -> None:
         self._events += 1
-        heapq.heappush(self._queue, _Event(time, self._events, happen))
+        heapq.heappush(self._queue, (time, self._events, happen))
