@@ -131,6 +131,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
         (lambda: eris.Federation(CLIENTS, START, min_inclded=2), "min_included"),
         (lambda: eris.Federation(CLIENTS, START, masks="shared"), "a setting of the method"),
         (lambda: eris.Federation(CLIENTS, START.reshape(2, 50)), "a flat vector"),
+        (lambda: eris.Federation(CLIENTS, START + np.float32("nan")), "of finite values"),
         (
             lambda: eris.Federation(
                 CLIENTS, START, eris.ERIS(kept_fraction=0.5, masks="independent")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,9 @@ class Federation:
             raise InvalidSetting("clients", "none", "at least one trainer")
         self.clients, self.method = list(clients), method or ERIS()
         self.initial = np.array(initial, np.float32)
-        if self.initial.ndim != 1:
-            raise InvalidSetting("initial", f"shape {self.initial.shape}", "a flat vector")
+        if self.initial.ndim != 1 or not np.isfinite(self.initial).all():
+            found = f"shape {self.initial.shape}"
+            raise InvalidSetting("initial", found, "a flat vector of finite values")
         default = [f"client-{number}" for number in range(len(clients))]
         names = default if names is None else [str(name) for name in names]
         if len(names) != len(clients):
@@ -147,33 +148,19 @@ class Federation:
         if parts.masks == "independent" and samples is None:
             expected = "every client's number of samples: the paper's mode agrees on weights"
             raise InvalidSetting("samples", None, expected)
-        for name in settings:
-            if name in OF_THE_METHOD:
-                raise InvalidSetting(name, settings[name], "a setting of the method: set it there")
-            if name not in Settings.__dataclass_fields__:
-                known = ", ".join(sorted(set(Settings.__dataclass_fields__) - OF_THE_METHOD))
-                raise InvalidSetting("setting", name, f"one of {known}")
-        rule = server_rule(rule) if isinstance(rule, str) else rule
-        least = settings.get("min_included", Settings.min_included)
-        if rule.values_mixed(least) < least:
-            warnings.warn(
-                PrivacyWarning(
-                    f"{rule.name} may publish values that only {rule.values_mixed(least)} of "
-                    f"{least} clients are in, to every member and of every shard"
-                ),
-                stacklevel=2,
-            )
+        _check_names(settings)
         self.settings = Settings(
             n=len(self.initial),
             plan=parts.plan,
             compressor=parts.compressor,
             masks=parts.masks,
-            rule=rule,
+            rule=server_rule(rule) if isinstance(rule, str) else rule,
             seed=seed,
             initial=model_digest(self.initial),
             **settings,
         )
         self.agreement = Agreement(self.settings, parts.view)
+        _warn_of_exposure(self.settings)
 
     def fit(
         self,
@@ -199,8 +186,7 @@ class Federation:
         transcript = Transcript(view, self.settings.canonical) if record else None
         runtime = LocalRuntime(self.agreement, self.initial, faults=faults, transcript=transcript)
         history: list[RoundRecord] = []
-        states = [c.state() if isinstance(c, StatefulTrainer) else None for c in self.clients]
-        with _bar() if progress else nullcontext() as bar:
+        with self._states_kept(), _bar() if progress else nullcontext() as bar:
             label = progress if isinstance(progress, str) else self.method.name
             task = bar.add_task(label, total=rounds, note="") if bar else None
             for round in range(1, rounds + 1):
@@ -217,14 +203,20 @@ class Federation:
                     bar.advance(task)
                     if metrics:
                         bar.update(task, note=_note(metrics))
-        # A training starts from the initial model, so what clients keep over rounds ends with it.
-        for trainer, state in zip(self.clients, states, strict=True):
-            if isinstance(trainer, StatefulTrainer) and state is not None:
-                trainer.restore(state)
         model = self._model(runtime).copy()
         if transcript is not None:
             transcript.final_model = model
         return Fit(model, tuple(history), runtime, transcript)
+
+    @contextmanager
+    def _states_kept(self) -> Iterator[None]:
+        """A training starts from the initial model: what clients keep over rounds ends with it."""
+        kept = [(c, c.state()) for c in self.clients if isinstance(c, StatefulTrainer)]
+        try:
+            yield
+        finally:
+            for client, state in kept:
+                client.restore(state)
 
     def train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
         """Ask a member's trainer for its update (what a runtime calls)."""
@@ -237,6 +229,28 @@ class Federation:
     def _model(self, runtime: LocalRuntime) -> Vector:
         """The model of the first live node (all settled nodes hold the same)."""
         return runtime.nodes[runtime.live[0] if runtime.live else 0].model
+
+
+def _check_names(settings: Mapping[str, object]) -> None:
+    """Refuse settings that are none, or that the method has to say."""
+    for name, value in settings.items():
+        if name in OF_THE_METHOD:
+            raise InvalidSetting(name, value, "a setting of the method: set it there")
+        if name not in Settings.__dataclass_fields__:
+            known = sorted(set(Settings.__dataclass_fields__) - OF_THE_METHOD)
+            raise InvalidSetting("setting", name, f"one of {', '.join(known)}")
+
+
+def _warn_of_exposure(settings: Settings) -> None:
+    """Say so where a published value need not mix as many clients as ``min_included`` promises."""
+    least = settings.min_included
+    mixed = settings.rule.values_mixed(least)
+    if mixed < least:
+        text = (
+            f"{settings.rule.name} may publish values that only {mixed} of {least} clients are in, "
+            "to every member and of every shard"
+        )
+        warnings.warn(PrivacyWarning(text), stacklevel=3)
 
 
 def _check_update(update: LocalUpdate, client: str, n: int) -> None:
