@@ -41,6 +41,7 @@ class Traffic:
 class LocalRuntime:
     """Carries the messages of a federation inside one process.
 
+    >>> import numpy as np
     >>> from eris.protocol.membership import View
     >>> from eris.protocol.settings import Settings
     >>> view = View.serverless(["anna", "ben", "cleo"], aggregators=1)
