@@ -32,6 +32,29 @@ class Trainer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class PerSampleNoise:
+    """Local differential privacy inside a step: clip every sample's gradient, add noise to the sum.
+
+    A step's gradient becomes (Σ clip(gᵢ, ``clip``) + N(0, ``sigma``²))/batch. The noise of client k
+    in round t is drawn from the stream (``seed``, "noise", t, k), one vector after another for
+    several steps; for protection the seed is the client's secret.
+    """
+
+    clip: float
+    sigma: float
+    seed: int
+
+
+@runtime_checkable
+class PrivateTrainer(Trainer, Protocol):
+    """A trainer that can see single samples, and so protect them."""
+
+    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
+        """As ``update``, with clipping and noise in every step."""
+        ...
+
+
 @runtime_checkable
 class StatefulTrainer(Trainer, Protocol):
     """A trainer that keeps something between rounds, say its momentum."""

@@ -1,0 +1,107 @@
+"""All clients of a simulation as one object, so that many can be trained in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
+from eris.training.trainer import (
+    LocalUpdate,
+    PerSampleNoise,
+    PrivateTrainer,
+    StatefulTrainer,
+    Trainer,
+)
+
+
+class Population(Protocol):
+    """Clients numbered from 0, of which a round trains some."""
+
+    def __len__(self) -> int:
+        """How many clients there are."""
+        ...
+
+    def updates(
+        self,
+        clients: Sequence[int],
+        models: Vector | Sequence[Vector],
+        round: int,
+        noise: PerSampleNoise | None = None,
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients in this order, each once it is ready.
+
+        ``models`` is the flat model all start from, or one for each of ``clients``.
+        """
+        ...
+
+    def state(self) -> Mapping[str, Vector]:
+        """What clients keep between rounds, named "client/what"."""
+        ...
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``; clients it does not name are as if they never trained."""
+        ...
+
+
+class Trainers:
+    """A population of single trainers, asked one after another: the plain loop.
+
+    >>> class Constant:
+    ...     def update(self, parameters, round):
+    ...         return LocalUpdate(parameters + round, samples=1)
+    >>> clients = Trainers([Constant(), Constant()])
+    >>> [update.vector for update in clients.updates([1], np.zeros(2, np.float32), round=3)]
+    [array([3., 3.], dtype=float32)]
+    """
+
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
+        self._trainers = list(trainers)
+
+    def __len__(self) -> int:
+        return len(self._trainers)
+
+    def updates(
+        self,
+        clients: Sequence[int],
+        models: Vector | Sequence[Vector],
+        round: int,
+        noise: PerSampleNoise | None = None,
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients, one after another."""
+        for position, client in enumerate(clients):
+            model = models if isinstance(models, np.ndarray) else models[position]
+            trainer = self._trainers[client]
+            # A copy: a trainer must not be able to write into the federation's state.
+            if noise is None:
+                yield trainer.update(model.copy(), round)
+            elif isinstance(trainer, PrivateTrainer):
+                yield trainer.private_update(model.copy(), round, noise)
+            else:
+                raise InvalidSetting(
+                    f"trainer of client {client}",
+                    type(trainer).__name__,
+                    "one with private_update: the method adds noise to single samples' gradients",
+                )
+
+    def state(self) -> dict[str, Vector]:
+        """What clients keep between rounds, named "client/what"."""
+        return {
+            f"{client}/{name}": value
+            for client, trainer in enumerate(self._trainers)
+            if isinstance(trainer, StatefulTrainer)
+            for name, value in trainer.state().items()
+        }
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``."""
+        kept: dict[int, dict[str, Vector]] = {}
+        for key, value in state.items():
+            client, _, name = key.partition("/")
+            kept.setdefault(int(client), {})[name] = value
+        for client, trainer in enumerate(self._trainers):
+            if isinstance(trainer, StatefulTrainer):
+                trainer.restore(kept.get(client, {}))
