@@ -14,7 +14,7 @@ MAY_SEE = {
     "core": set(),
     "protocol": {"core"},
     "methods": {"core", "protocol"},
-    "runtimes": {"core", "protocol", "methods"},
+    "runtimes": {"core", "protocol", "methods", "training"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
     "audit": {"core", "protocol"},

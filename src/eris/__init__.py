@@ -2,10 +2,11 @@
 middle."""
 
 from eris.core.rules import server_rule
-from eris.federation import Federation, Fit, RoundRecord
+from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.runtimes.faults import FaultPlan
+from eris.session import Fit, RoundRecord
 from eris.training.trainer import LocalUpdate, Trainer
 
 __all__ = [

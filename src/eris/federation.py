@@ -2,112 +2,52 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from safetensors.numpy import save_file
 
 from eris.core.errors import InvalidSetting, PrivacyWarning
+from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
 from eris.methods.eris import ERIS
-from eris.methods.method import Method
+from eris.methods.method import GossipComposition, GossipMethod, Method
+from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
-from eris.protocol.codec import MOST_SAMPLES, MOST_STEPS
+from eris.protocol.gossip import GossipSettings
+from eris.protocol.membership import View
 from eris.protocol.settings import Settings, model_digest
-from eris.protocol.transcript import Transcript
+from eris.runtimes.cohort import Cohort
+from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
-from eris.runtimes.local import LocalRuntime, Traffic
-from eris.training.trainer import LocalUpdate, StatefulTrainer, Trainer
+from eris.runtimes.sampling import Sampling
+from eris.runtimes.station import Place, Station, Stations
+from eris.runtimes.swarm import Swarm
+from eris.session import Budget, Engine, Fit, RoundRecord, Session
+from eris.training.population import Population, Trainers
+from eris.training.trainer import PerSampleNoise, Trainer
 
-OF_THE_METHOD = {"n", "plan", "compressor", "masks", "initial"}
+OF_THE_METHOD = {"n", "plan", "compressor", "masks", "shift", "initial"}
 
 
 class RefusedWarning(UserWarning):
     """Contributions were left out of the training."""
 
 
-@dataclass(frozen=True)
-class RoundRecord:
-    """What happened in one round."""
-
-    round: int
-    traffic: Traffic
-    """Encoded bytes, by member and kind of message."""
-    included: float
-    """Mean share of the clients in the round's results."""
-    refused: tuple[str, ...] = ()
-    """Contributions and messages that were refused, and why."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """What ``evaluate`` said of the model, in rounds in which it was asked."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """The outcome of a training."""
-
-    model: Vector
-    history: tuple[RoundRecord, ...]
-    runtime: LocalRuntime
-    transcript: Transcript | None
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """The last evaluation."""
-        evaluated = [record.metrics for record in self.history if record.metrics]
-        return evaluated[-1] if evaluated else {}
-
-    def sent(self, *kinds: str) -> float:
-        """Mean encoded bytes a client sends in a round; of all messages or those of some kinds
-        ("Contribution": its update, "Result": what it publishes as an aggregator)."""
-        return self._per_client([record.traffic.sent for record in self.history], kinds)
-
-    def received(self, *kinds: str) -> float:
-        """Mean encoded bytes a client is sent in a round."""
-        return self._per_client([record.traffic.received for record in self.history], kinds)
-
-    def busiest(self) -> float:
-        """Mean encoded bytes a round at the busiest member, sent and received together."""
-        members = range(len(self.runtime.agreement.view.members))
-        load = dict.fromkeys(members, 0)
-        for record in self.history:
-            for traffic in (record.traffic.sent, record.traffic.received):
-                for (member, _), size in traffic.items():
-                    load[member] += size
-        return max(load.values()) / len(self.history)
-
-    def save(self, path: str | Path) -> None:
-        """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
-        settings = self.runtime.agreement.settings.canonical
-        about = {"settings": settings, "rounds": str(len(self.history))}
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        save_file({"model": self.model}, path, metadata=about)
-
-    def _per_client(
-        self, rounds: Sequence[Mapping[tuple[int, str], int]], kinds: Sequence[str]
-    ) -> float:
-        clients = set(self.runtime.agreement.view.clients)
-        total = sum(
-            size
-            for traffic in rounds
-            for (member, kind), size in traffic.items()
-            if member in clients and (not kinds or kind in kinds)
-        )
-        return total / len(clients) / len(rounds)
-
-
 class Federation:
     """Clients that train one model by a method.
 
-    ``clients`` are trainers (see :mod:`eris.training`), ``initial`` is the flat model they start
-    from, ``method`` says who aggregates what. ``rule`` is a server rule or its name. Any further
-    field of :class:`~eris.protocol.settings.Settings` may be given by name.
+    ``clients`` are trainers (see :mod:`eris.training`) or a population, ``initial`` is the flat
+    model they start from, ``method`` says who sends what to whom. ``rule`` is a server rule or its
+    name. With ``sampled``, every round is that many clients drawn anew. Any further field of
+    :class:`~eris.protocol.settings.Settings` may be given by name.
 
     >>> class Quadratic:
     ...     "A client whose loss is ‖x − 1‖²/2."
@@ -122,45 +62,116 @@ class Federation:
 
     def __init__(
         self,
-        clients: Sequence[Trainer],
+        clients: Population | Sequence[Trainer],
         initial: Vector,
-        method: Method | None = None,
+        method: Method | GossipMethod | None = None,
         *,
         rule: ServerRule | str = "fedavg",
         names: Sequence[str] | None = None,
         samples: Sequence[int] | None = None,
         seed: int = 0,
+        sampled: int | None = None,
         **settings: Any,
     ) -> None:
-        if not clients:
+        if len(clients) == 0:
             raise InvalidSetting("clients", "none", "at least one trainer")
-        self.clients, self.method = list(clients), method or ERIS()
+        self.population = Trainers(clients) if isinstance(clients, Sequence) else clients
+        self.method: Method | GossipMethod = method or ERIS()
         self.initial = np.array(initial, np.float32)
         if self.initial.ndim != 1 or not np.isfinite(self.initial).all():
             found = f"shape {self.initial.shape}"
             raise InvalidSetting("initial", found, "a flat vector of finite values")
-        default = [f"client-{number}" for number in range(len(clients))]
-        names = default if names is None else [str(name) for name in names]
-        if len(names) != len(clients):
-            raise InvalidSetting("names", len(names), f"one for each of {len(clients)} clients")
-        weights = [1] * len(clients) if samples is None else [int(count) for count in samples]
-        parts = self.method.compose(names, weights)
+        default = (f"client-{number}" for number in range(len(clients)))
+        self.names = tuple(default if names is None else (str(name) for name in names))
+        if len(self.names) != len(clients):
+            expected = f"one for each of {len(clients)} clients"
+            raise InvalidSetting("names", len(self.names), expected)
+        self.seed, self.sampled = seed, sampled
+        self.rule = server_rule(rule) if isinstance(rule, str) else rule
+        _check_names(settings)
+        if isinstance(self.method, GossipMethod):
+            self._gossip = self._compose_gossip(self.method, samples, settings)
+            self.agreement = None
+        else:
+            self.agreement = self._agree(self.method, samples, settings)
+
+    # -- agreeing -----------------------------------------------------------------------------
+
+    def _agree(
+        self, method: Method, samples: Sequence[int] | None, settings: Mapping[str, Any]
+    ) -> Agreement:
+        """Settings and view of an aggregating federation, and whom a round samples."""
+        count = len(self.names) if self.sampled is None else self.sampled
+        if not 1 <= count <= len(self.names):
+            raise InvalidSetting("sampled", count, f"1 to {len(self.names)}, the clients")
+        weights = [1] * len(self.names) if samples is None else [int(s) for s in samples]
+        parts = method.compose(self.names[:count], weights[:count])
         if parts.masks == "independent" and samples is None:
             expected = "every client's number of samples: the paper's mode agrees on weights"
             raise InvalidSetting("samples", None, expected)
-        _check_names(settings)
-        self.settings = Settings(
+        if parts.masks == "independent" and self.sampled is not None:
+            expected = "nothing: every client has a reference, which needs a lasting membership"
+            raise InvalidSetting("sampled", self.sampled, expected)
+        self._privacy = parts.privacy
+        self._sampling = None
+        if self.sampled is not None:
+            template = replace(parts.view, samples=None)
+            self._sampling = Sampling(template, self.names, self.seed)
+        agreed = Settings(
             n=len(self.initial),
             plan=parts.plan,
             compressor=parts.compressor,
             masks=parts.masks,
-            rule=server_rule(rule) if isinstance(rule, str) else rule,
-            seed=seed,
+            shift=parts.shift,
+            rule=self.rule,
+            seed=self.seed,
             initial=model_digest(self.initial),
             **settings,
         )
-        self.agreement = Agreement(self.settings, parts.view)
-        _warn_of_exposure(self.settings)
+        _warn_of_exposure(agreed)
+        return Agreement(agreed, parts.view)
+
+    def _compose_gossip(
+        self, method: GossipMethod, samples: Sequence[int] | None, settings: Mapping[str, Any]
+    ) -> GossipComposition:
+        if self.sampled is not None:
+            expected = "nothing: in gossip everyone has a model of its own"
+            raise InvalidSetting("sampled", self.sampled, expected)
+        for name, value in settings.items():
+            raise InvalidSetting(name, value, f"no such setting: {method.name} does not aggregate")
+        if not isinstance(self.rule, FedAvgRule):
+            expected = "fedavg: nodes that gossip step by themselves"
+            raise InvalidSetting("rule", self.rule.name, expected)
+        weights = [1] * len(self.names) if samples is None else [int(s) for s in samples]
+        parts = method.compose_gossip(
+            self.names, len(self.initial), self.seed, self.rule.learning_rate, weights
+        )
+        self._privacy = parts.privacy
+        return parts
+
+    # -- training -----------------------------------------------------------------------------
+
+    def start(
+        self,
+        rounds: int,
+        *,
+        record: bool = False,
+        faults: FaultPlan | None = None,
+        engine: Literal["local", "ray"] = "local",
+        stations: int | None = None,
+    ) -> Session:
+        """A training of ``rounds`` rounds, to be moved on by :meth:`Session.step`.
+
+        ``engine="ray"`` spreads the clients over ``stations`` workers (default: one a core) of the
+        Ray cluster this process is connected to, or of one on this machine.
+        """
+        if rounds < 1:
+            raise InvalidSetting("rounds", rounds, "at least 1")
+        noise, budget = self._noise(rounds)
+        carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
+        return Session(
+            carrier, self._view(), self.settings.canonical, record=record, privacy=budget
+        )
 
     def fit(
         self,
@@ -170,65 +181,132 @@ class Federation:
         evaluate_every: int = 1,
         record: bool = False,
         faults: FaultPlan | None = None,
+        engine: Literal["local", "ray"] = "local",
         progress: bool | str = True,
     ) -> Fit:
         """Train for ``rounds`` rounds.
 
         ``evaluate(model)`` is asked every ``evaluate_every`` rounds and after the last;
-        ``record`` keeps every message for an audit; ``faults`` injects failures. ``progress`` shows
-        a bar, labelled with the method's name or the one given.
+        ``record`` keeps every message for an audit; ``faults`` injects failures; ``engine`` is as
+        in :meth:`start`. ``progress`` shows a bar, labelled with the method's name or the one
+        given.
         """
-        if rounds < 1:
-            raise InvalidSetting("rounds", rounds, "at least 1")
         if evaluate_every < 1:
             raise InvalidSetting("evaluate_every", evaluate_every, "at least 1")
-        view = self.agreement.view
-        transcript = Transcript(view, self.settings.canonical) if record else None
-        runtime = LocalRuntime(self.agreement, self.initial, faults=faults, transcript=transcript)
+        session = self.start(rounds, record=record, faults=faults, engine=engine)
         history: list[RoundRecord] = []
         with self._states_kept(), _bar() if progress else nullcontext() as bar:
             label = progress if isinstance(progress, str) else self.method.name
             task = bar.add_task(label, total=rounds, note="") if bar else None
             for round in range(1, rounds + 1):
-                traffic = runtime.run_round(self.train)
-                metrics: Mapping[str, float] = {}
+                done = session.step()
                 if evaluate and (round % evaluate_every == 0 or round == rounds):
-                    metrics = evaluate(self._model(runtime))
-                refused, included = _refused(runtime), _included(runtime, round)
-                if refused and not any(record.refused for record in history):
-                    stalled = "" if included else "; nothing was published this round"
-                    warnings.warn(RefusedWarning(f"{refused[0]}{stalled}"), stacklevel=2)
-                history.append(RoundRecord(round, traffic, included, refused, metrics))
+                    done = replace(done, metrics=evaluate(session.model))
+                if done.refused and not any(record.refused for record in history):
+                    stalled = "; nothing was published this round" if done.included == 0 else ""
+                    warnings.warn(RefusedWarning(f"{done.refused[0]}{stalled}"), stacklevel=2)
+                history.append(done)
                 if bar and task is not None:
                     bar.advance(task)
-                    if metrics:
-                        bar.update(task, note=_note(metrics))
-        model = self._model(runtime).copy()
-        if transcript is not None:
-            transcript.final_model = model
-        return Fit(model, tuple(history), runtime, transcript)
+                    if done.metrics:
+                        bar.update(task, note=_note(done.metrics))
+            return self._finish(session, history)
+
+    def _finish(self, session: Session, history: Sequence[RoundRecord]) -> Fit:
+        model = session.model.copy()
+        models = tuple(one.copy() for one in session.models())
+        if session.transcript is not None:
+            session.transcript.final_model = model
+        runtime = session.engine.runtime if isinstance(session.engine, EventEngine) else None
+        session.close()
+        return Fit(
+            model,
+            tuple(history),
+            session.view,
+            session.settings,
+            models,
+            session.transcript,
+            session.privacy,
+            runtime,
+        )
+
+    def train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
+        """Ask a member's trainer for its update (what a :class:`LocalRuntime` calls)."""
+        (update,) = self.population.updates([member], model, round)
+        return update.vector, int(update.samples), int(update.steps)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _engine(
+        self,
+        noise: PerSampleNoise | None,
+        record: bool,
+        faults: FaultPlan,
+        engine: str,
+        stations: int | None,
+    ) -> Engine:
+        if engine not in ("local", "ray"):
+            raise InvalidSetting("engine", engine, "'local' or 'ray'")
+        build: Callable[..., Station]
+        if self.agreement is None:
+            if faults.in_mid_round:
+                expected = "link, churn: a round of gossip goes wrong as a whole"
+                raise InvalidSetting("faults", "in mid-round", expected)
+            build = partial(Swarm, self._gossip, self.initial, self.population)
+        elif faults.in_mid_round:
+            if engine != "local" or self._sampling is not None:
+                expected = "the local engine and no sampling with faults in mid-round"
+                raise InvalidSetting("engine", engine, expected)
+            return EventEngine(
+                self.agreement,
+                self.initial,
+                self.population,
+                faults=faults,
+                noise=noise,
+                record=record,
+            )
+        else:
+            build = partial(
+                Cohort, self.agreement, self.initial, self.population, sampling=self._sampling
+            )
+        build = partial(build, faults=faults, noise=noise, record=record)
+        if engine == "local":
+            count = stations or 1
+            return Stations([build(place=Place(number, count)) for number in range(count)])
+        from eris.runtimes.ray import RayStations
+
+        return RayStations(build, stations)
+
+    def _noise(self, rounds: int) -> tuple[PerSampleNoise | None, Budget | None]:
+        """The noise of a method with local privacy, and what a whole training spends."""
+        privacy: LocalPrivacy | None = self._privacy
+        if privacy is None:
+            return None, None
+        releases = rounds * int(getattr(self.population, "passes", 1))
+        seed = hashlib.sha256(f"noise/{self.seed}".encode()).digest()[:8]
+        sigma = privacy.sigma(releases)
+        noise = PerSampleNoise(privacy.clip, sigma, int.from_bytes(seed, "little"))
+        claim = privacy.claim(releases)
+        return noise, Budget(claim, privacy.spent(releases), privacy.delta)
+
+    def _view(self) -> View:
+        if self.agreement is None:
+            return View(self._gossip.members, self._gossip.clients, ())
+        return self.agreement.view if self._sampling is None else self._sampling.population
+
+    @property
+    def settings(self) -> Settings | GossipSettings:
+        """What the members agree on."""
+        return self._gossip.settings if self.agreement is None else self.agreement.settings
 
     @contextmanager
     def _states_kept(self) -> Iterator[None]:
         """A training starts from the initial model: what clients keep over rounds ends with it."""
-        kept = [(c, c.state()) for c in self.clients if isinstance(c, StatefulTrainer)]
+        state = {name: np.array(value) for name, value in self.population.state().items()}
         try:
             yield
         finally:
-            for client, state in kept:
-                client.restore(state)
-
-    def train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
-        """Ask a member's trainer for its update (what a runtime calls)."""
-        client = self.agreement.view.clients.index(member)
-        # A copy: a trainer must not be able to write into the replica.
-        update = self.clients[client].update(model.copy(), round)
-        _check_update(update, self.agreement.view.members[member], len(model))
-        return update.vector, int(update.samples), int(update.steps)
-
-    def _model(self, runtime: LocalRuntime) -> Vector:
-        """The model of the first live node (all settled nodes hold the same)."""
-        return runtime.nodes[runtime.live[0] if runtime.live else 0].model
+            self.population.restore(state)
 
 
 def _check_names(settings: Mapping[str, object]) -> None:
@@ -250,40 +328,7 @@ def _warn_of_exposure(settings: Settings) -> None:
             f"{settings.rule.name} may publish values that only {mixed} of {least} clients are in, "
             "to every member and of every shard"
         )
-        warnings.warn(PrivacyWarning(text), stacklevel=3)
-
-
-def _check_update(update: LocalUpdate, client: str, n: int) -> None:
-    """Say whose update it is that cannot be sent."""
-    vector = update.vector
-    if not isinstance(vector, np.ndarray) or vector.shape != (n,) or vector.dtype != np.float32:
-        kind = (
-            f"{vector.dtype} array of shape {vector.shape}" if hasattr(vector, "dtype") else vector
-        )
-        raise InvalidSetting(f"update of {client}", kind, f"{n} float32 values")
-    for name, count, most in (
-        ("samples", update.samples, MOST_SAMPLES),
-        ("steps", update.steps, MOST_STEPS),
-    ):
-        if count != int(count) or not 1 <= count <= most:
-            raise InvalidSetting(f"{name} of {client}", count, f"a whole number from 1 to {most}")
-
-
-def _included(runtime: LocalRuntime, round: int) -> float:
-    """Mean share of clients in a round's results, as the first live node knows them."""
-    replica = runtime.nodes[runtime.live[0] if runtime.live else 0].replica
-    results = [replica.result_of(key, round) for key in runtime.agreement.keys]
-    clients = len(runtime.agreement.view.clients)
-    return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
-
-
-def _refused(runtime: LocalRuntime) -> tuple[str, ...]:
-    """What nodes refused since this was last asked."""
-    found: list[str] = []
-    for node in runtime.nodes:
-        found += node.refused
-        node.refused.clear()
-    return tuple(found)
+        warnings.warn(PrivacyWarning(text), stacklevel=4)
 
 
 def _note(metrics: Mapping[str, float]) -> str:

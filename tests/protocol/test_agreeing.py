@@ -106,8 +106,7 @@ def test_compressors_that_cannot_be(make: Callable[[], object], message: str) ->
         (lambda: View(("a", "b"), (0, 1), (-1,)), "owners is -1; expected a member's number"),
         (lambda: View(("a", "b"), (0, 5), (0,)), "clients is 5; expected a member's number"),
         (lambda: View(("a", "b"), (0, 0), (0,)), r"clients is \(0, 0\); expected every client"),
-        (lambda: View(("a",), (), (0,)), "view is .*; expected at least one client and one owner"),
-        (lambda: View(("a",), (0,), ()), "view is .*; expected at least one client and one owner"),
+        (lambda: View(("a",), (), (0,)), "view is .*; expected at least one client"),
         (lambda: View(("a", "b"), (0, 1), (0,), (1,)), r"samples is \(1,\); expected a positive"),
         (lambda: View(("a", "b"), (0, 1), (0,), (1, 0)), r"samples is \(1, 0\); expected a posit"),
         (lambda: View.serverless(["a"], aggregators=0), "aggregators is 0; expected 1 to 1"),
@@ -124,6 +123,8 @@ def test_a_view_that_does_not_fit_the_settings() -> None:
     view = View.serverless(["a", "b", "c"], aggregators=3)
     with pytest.raises(InvalidSetting, match="owners is 3; expected one for each of 4 shards"):
         Agreement(agreed(), view)
+    with pytest.raises(InvalidSetting, match="owners is 0; expected one for each of 4 shards"):
+        Agreement(agreed(), View(("a", "b"), (0, 1), owners=()))
     paper = agreed(plan=RandomPlan(3), compressor=RandP(0.1), masks="independent")
     with pytest.raises(InvalidSetting, match="samples is None; expected every client's weight"):
         Agreement(paper, view)

@@ -51,6 +51,7 @@ from eris.protocol.messages import (
     Payload,
     Refusal,
     Result,
+    Share,
     Snapshot,
 )
 from eris.protocol.settings import Settings
@@ -104,6 +105,9 @@ refusals = st.builds(
 )
 
 
+shares = st.builds(Share, headers, payloads)
+
+
 @st.composite
 def results(draw: st.DrawFn) -> Result:
     numbers = [draw(uint32) for _ in range(4)]
@@ -123,6 +127,7 @@ KINDS: dict[str, st.SearchStrategy[Message]] = {
     "catch_up": catch_ups,
     "snapshot": snapshots,
     "refusal": refusals,
+    "share": shares,
 }
 messages: st.SearchStrategy[Message] = st.one_of(*KINDS.values())
 
@@ -149,6 +154,7 @@ def test_a_message_of_zeros_keeps_its_kind() -> None:
         Snapshot(header, 0, 0, empty, None, ()),
         Snapshot(header, 0, 0, empty, empty, (empty, empty)),
         Contribution(header, 0, 1, 1, empty),
+        Share(header, empty),
     ):
         assert decode(encode(message)) == message
 
@@ -182,6 +188,7 @@ VALID: dict[str, Message] = {
     "catch_up": CatchUp(HEADER, 6),
     "snapshot": Snapshot(HEADER, 6, 6, VALUES, VALUES, (VALUES, VALUES)),
     "refusal": Refusal(HEADER, "too late"),
+    "share": Share(HEADER, VALUES),
 }
 
 
@@ -271,6 +278,7 @@ CASES = [
     *payload_cases("result", "result.payload"),
     *payload_cases("snapshot", "snapshot.model"),
     *payload_cases("snapshot", "snapshot.reference"),
+    *payload_cases("share", "share.payload"),
     Case("snapshot", bad_slot, "snapshot.slots.encoding", "0 is not known"),
     Case("contribution", clearing("contribution", "payload"), "contribution.payload", "missing"),
     Case("contribution", setting("contribution.samples", 0), "contribution.samples", "is 0"),
@@ -299,6 +307,7 @@ CASES = [
     Case("result", clearing("result", "included"), "result.included", "does not fit"),
     Case("result", setting("result.samples", 2), "result.included", "the number of samples"),
     Case("snapshot", clearing("snapshot", "model"), "snapshot.model", "is missing"),
+    Case("share", clearing("share", "payload"), "share.payload", "is missing"),
 ]
 
 
@@ -338,9 +347,10 @@ def test_the_limits_of_a_receiver_hold() -> None:
     [
         b"\x12\x00\x1a\x00" * 500,  # one body after another
         b"\x0a\x00" * 500,  # header after header
+        b"\x3a\x00" * 500,  # share after share
         b"\x78\x01" * 500,  # unknown numbers
         b"\x7b\x7c" * 500,  # unknown groups
-        b"\x79" + bytes(8) + b"\x7d" + bytes(4) + b"\x3a\x00" * 500,  # unknown widths
+        b"\x79" + bytes(8) + b"\x7d" + bytes(4) + b"\x42\x00" * 500,  # unknown widths
         b"\x2a\xe8\x07" + b"\x2a\x00" * 500,  # slots of one snapshot
         b"\xaa\x00\xe8\x07" + b"\x2a\x00" * 500,  # with the tag in two bytes
         b"\x2a\x28" + b"\x2a\x00" * 20 + b"\x2a\x28" + b"\x2a\x00" * 20,  # of two snapshots
@@ -413,6 +423,15 @@ def test_a_contribution_obeys_the_wire_law(encoding: Encoding, count: int) -> No
     assert decode(encode(message)).header == WORST
 
 
+@pytest.mark.parametrize("encoding", list(Encoding))
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_share_obeys_the_wire_law(encoding: Encoding, count: int) -> None:
+    largest_float = float(np.finfo(np.float32).max)
+    message = Share(WORST, Payload(Encoded(encoding, count, bytes(4 * count), largest_float), U64))
+    assert len(encode(message)) <= allowed(count)
+    assert decode(encode(message)) == message
+
+
 @pytest.mark.parametrize("members", [1, 8, 9, 1_000, 1_024, 10_000])
 @pytest.mark.parametrize("encoding", [Encoding.DENSE, Encoding.KEPT])
 @pytest.mark.parametrize("count", COUNTS)
@@ -452,6 +471,8 @@ def largest(agreement: Agreement, message: Message, compressor: Compressor | Non
             return OVERHEAD
         case Refusal():
             return OVERHEAD + len(message.reason.encode())
+        case Share():
+            raise AssertionError("nobody shares in an aggregating federation")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,15 @@ from eris.core.rules import FedAdam, FedAvg
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement
 from eris.protocol.membership import View
-from eris.protocol.messages import CatchUp, Contribution, Message, Payload, Refusal, Result
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Message,
+    Payload,
+    Refusal,
+    Result,
+    Share,
+)
 from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.testing import assert_same_bits, initial_model
@@ -203,7 +211,7 @@ def test_headers_that_make_no_sense_are_noted_and_ignored(
     assert untouched(nodes[0])
 
 
-@pytest.mark.parametrize("message", [0, 1, 2], ids=["catch-up", "snapshot", "refusal"])
+@pytest.mark.parametrize("message", range(4), ids=["catch-up", "snapshot", "refusal", "share"])
 def test_nobody_speaks_for_another(message: int) -> None:
     nodes = federation()
     play(nodes, 1)
@@ -212,11 +220,25 @@ def test_nobody_speaks_for_another(message: int) -> None:
         CatchUp(header, 0),
         replace(nodes[0].replica.snapshot((0, 0), 1), at=9),
         Refusal(header, "you are out"),
+        Share(header, nodes[0].replica.snapshot((0, 0), 1).model),
     )[message]
     before = nodes[3].model.copy()
     assert nodes[3].receive(forged, 2) == []
     assert "claims to be from member 1" in nodes[3].refused[-1]
     assert_same_bits(nodes[3].model, before)
+
+
+def test_a_share_has_no_place_where_owners_aggregate() -> None:
+    nodes = federation()
+    play(nodes, 1)
+    before = [node.model.copy() for node in nodes]
+    share = Share(
+        nodes[2].agreement.header(2, 1, (0, 0)), nodes[2].replica.snapshot((0, 0), 1).model
+    )
+    for node, model in zip(nodes[:2], before, strict=False):
+        assert node.receive(share, 2) == []
+        assert "share from member 2: this federation aggregates" in node.refused[-1]
+        assert_same_bits(node.model, model)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ class Encoding(IntEnum):
     UNIFORM = 4
     NATURAL = 5
     INDEXED = 6
+    SPARSE = 7
 
 
 @dataclass(frozen=True)

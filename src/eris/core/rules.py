@@ -32,6 +32,11 @@ class ServerRule(Protocol):
     name: ClassVar[str]
 
     @property
+    def learning_rate(self) -> float:
+        """The server's step."""
+        ...
+
+    @property
     def initial(self) -> tuple[float, ...]:
         """The value each slot starts with, everywhere."""
         ...

@@ -15,11 +15,12 @@ from eris.core.errors import DataUnavailable
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
 from eris.data import fetch, iid, load_mnist
-from eris.federation import Federation, Fit
+from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Method
 from eris.models.lenet import lenet5
+from eris.session import Fit
 from eris.theory.leakage import gaussian_capacity_from_snr, leakage_bound, published_exposure
 from eris.training.torch import (
     TorchTrainer,

@@ -21,6 +21,7 @@ from eris.core.shards import (
     WeightedPlan,
 )
 from eris.methods.method import Composition
+from eris.methods.privacy import LocalPrivacy
 from eris.protocol.membership import View
 
 PLANS: dict[str, Callable[[int, int], ShardPlan]] = {
@@ -37,7 +38,8 @@ class ERIS:
     ``kept_fraction`` turns on shifted compression with rand-p; ``compressor`` chooses another.
     ``plan`` is random, interleaved or contiguous, or comes from ``capacities`` (one number an
     aggregator, say its bandwidth). ``rotate`` draws the shards anew every that many rounds.
-    ``masks="independent"`` is the paper's mode.
+    ``masks="independent"`` is the paper's mode; its download is dense. ``privacy`` adds local
+    differential privacy.
 
     >>> ERIS(aggregators=2, kept_fraction=0.05).compose(["anna", "ben", "cleo"], [1, 1, 1]).plan
     RandomPlan(shards=2, rotate=0)
@@ -50,13 +52,17 @@ class ERIS:
     capacities: tuple[float, ...] | None = None
     rotate: int = 0
     masks: Literal["shared", "independent"] = "shared"
+    privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "eris"
+    paper: ClassVar[str] = "ERIS: Federated Shard Aggregation"
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
         count = len(names) if self.aggregators is None else self.aggregators
         view = View.serverless(list(names), aggregators=count, samples=tuple(samples))
-        return Composition(view, self._plan(count), self._compressor(), self.masks)
+        return Composition(
+            view, self._plan(count), self._compressor(), self.masks, privacy=self.privacy
+        )
 
     def _plan(self, count: int) -> ShardPlan:
         if self.plan == "contiguous":

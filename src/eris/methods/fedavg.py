@@ -24,6 +24,7 @@ class FedAvg:
     """
 
     name: ClassVar[str] = "fedavg"
+    paper: ClassVar[str] = "McMahan et al., Communication-efficient learning, 2017"
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from eris.core.compress import Compressor
+from eris.core.prune import Prune
 from eris.core.shards import ShardPlan
+from eris.core.vectors import Vector
+from eris.methods.privacy import LocalPrivacy
+from eris.protocol.gossip import GossipSettings, Peer
 from eris.protocol.membership import View
 
 
@@ -17,15 +21,57 @@ class Composition:
 
     view: View
     plan: ShardPlan
-    compressor: Compressor | None = None
+    compressor: Compressor | Prune | None = None
     masks: Literal["shared", "independent"] = "shared"
+    shift: bool = True
+    privacy: LocalPrivacy | None = None
 
 
 class Method(Protocol):
     """A published method as a composition of the package's parts."""
 
     name: ClassVar[str]
+    paper: ClassVar[str]
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
+        ...
+
+
+@dataclass(frozen=True)
+class GossipComposition:
+    """A method's parts where every node has a model of its own.
+
+    Real nodes come first among the members, then virtual ones; ``clients`` are those that train.
+    ``machine(member, initial)`` makes a member's machine.
+    """
+
+    members: tuple[str, ...]
+    clients: tuple[int, ...]
+    phases: int
+    settings: GossipSettings
+    machine: Callable[[int, Vector], Peer]
+    privacy: LocalPrivacy | None = None
+
+    def peer(self, member: int, initial: Vector) -> Peer:
+        """A member's machine, starting from a model."""
+        return self.machine(member, initial)
+
+
+@runtime_checkable
+class GossipMethod(Protocol):
+    """A published method in which nodes exchange models, and nobody aggregates for others."""
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+
+    def compose_gossip(
+        self,
+        names: Sequence[str],
+        n: int,
+        seed: int,
+        learning_rate: float,
+        samples: Sequence[int],
+    ) -> GossipComposition:
+        """The parts for these clients and a model of ``n`` coordinates."""
         ...

@@ -6,6 +6,7 @@ rounds so that nodes in one process share the work.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from eris.core.compress import Encoding, RandK, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.masks import KeptSet
+from eris.core.prune import Prune
 from eris.core.rules import TrimmedMean
 from eris.core.shardmap import Route, ShardMap
 from eris.core.shards import segment_length
@@ -104,6 +106,12 @@ class Agreement:
         self._kept: dict[tuple[int, int], KeptSet] = {}
         self._places: dict[tuple[int, int, Key], NDArray[np.int64]] = {}
         self.keys = tuple(self.segments(1))
+
+    def in_view(self, view: View) -> Agreement:
+        """The same settings in the view of another epoch; what was derived is shared."""
+        other = copy.copy(self)
+        other.view = view
+        return other
 
     # -- shards and segments ------------------------------------------------------------------
 
@@ -212,6 +220,7 @@ class Agreement:
     def shift_step(self, segment: Segment) -> float:
         """γ for a segment (masks act on the whole vector, quantisers on a segment)."""
         assert self.settings.compressor is not None
+        assert not isinstance(self.settings.compressor, Prune)
         size = self.settings.n if self.settings.masked else max(1, segment.size)
         return shift_step(self.settings.compressor.omega(size))
 

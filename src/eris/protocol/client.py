@@ -6,12 +6,14 @@ A machine without I/O: an update, a message or the time goes in, messages come o
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
 from eris.core.combine import bounded
 from eris.core.compress import Encoding, RandK, RandP, encode_values
 from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.prune import Prune
 from eris.core.shift import advance, difference
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -38,6 +40,14 @@ class Client:
         settings = agreement.settings
         independent = settings.masks == "independent" and me in agreement.view.clients
         self.own_reference = np.zeros(settings.n, np.float32) if independent else None
+        self._retained: Vector | None = None
+        """What pseudo-pruning keeps of the local model; NaN where it keeps nothing."""
+
+    def training_model(self, model: Vector) -> Vector:
+        """What this client trains from: the federation's model, and what it withheld of its own."""
+        if self._retained is None:
+            return model
+        return np.where(np.isnan(self._retained), model, self._retained)
 
     # -- contributing -------------------------------------------------------------------------
 
@@ -63,6 +73,8 @@ class Client:
             raise InvalidSetting("steps", steps, "at least 1 local step")
         if self.agreement.settings.rule.normalises_steps:
             update = update / np.float32(steps)
+        if isinstance(self.agreement.settings.compressor, Prune):
+            update = self._pruned(self.agreement.settings.compressor, update)
         reference = self.replica.reference if self.own_reference is None else self.own_reference
         out = []
         for stripe in self.agreement.stripes(self.round):
@@ -81,6 +93,15 @@ class Client:
                 message = Contribution(header, based_on, samples, steps, payload)
                 out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
         return out
+
+    def _pruned(self, prune: Prune, update: Vector) -> Vector:
+        """The update without what is withheld, which stays in the local model if asked."""
+        withheld = prune.withheld(update)
+        if prune.pseudo:
+            rate = np.float32(self.agreement.settings.rule.learning_rate)
+            trained = self.training_model(self.replica.model) - rate * update
+            self._retained = np.where(withheld, trained, np.float32(np.nan))
+        return np.where(withheld, np.float32(0), update)
 
     def _encode(self, shifted: Vector, segment: Segment) -> tuple[Payload, Vector | None]:
         """What travels, and (paper's mode) what the own reference moves along if it is included."""
@@ -103,6 +124,19 @@ class Client:
         scale = self.agreement.kept(round, self.me).scale
         moved[places] = shifted[places] * np.float32(scale)
         return payload, moved
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Vector]:
+        """What only this client knows, at the end of a round."""
+        kept = {"reference": self.own_reference, "retained": self._retained}
+        return {name: value for name, value in kept.items() if value is not None}
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``."""
+        if self.own_reference is not None:
+            self.own_reference = state["reference"].copy()
+        self._retained = state.get("retained")
 
     # -- following ----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from eris.protocol.messages import (
     Payload,
     Refusal,
     Result,
+    Share,
     Snapshot,
 )
 
@@ -93,6 +94,8 @@ def encode(message: Message) -> bytes:
                 _fill(out.snapshot.slots.add(), slot)
         case Refusal():
             out.refusal.reason = message.reason[:LONGEST_REASON]
+        case Share():
+            _fill(out.share.payload, message.payload)
     return out.SerializeToString(deterministic=True)
 
 
@@ -131,6 +134,10 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
             return _snapshot(header, parsed.snapshot, limits)
         case "refusal":
             return Refusal(header, parsed.refusal.reason[:LONGEST_REASON])
+        case "share":
+            if not parsed.share.HasField("payload"):
+                raise MalformedMessage("share.payload", "is missing")
+            return Share(header, _payload("share.payload", parsed.share.payload))
         case _:
             raise MalformedMessage("body", "is missing or of a kind this node does not know")
 

@@ -16,6 +16,7 @@ class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENCODING_UNIFORM: _ClassVar[Encoding]
     ENCODING_NATURAL: _ClassVar[Encoding]
     ENCODING_INDEXED: _ClassVar[Encoding]
+    ENCODING_SPARSE: _ClassVar[Encoding]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_DENSE: Encoding
 ENCODING_KEPT: Encoding
@@ -23,6 +24,7 @@ ENCODING_QSGD: Encoding
 ENCODING_UNIFORM: Encoding
 ENCODING_NATURAL: Encoding
 ENCODING_INDEXED: Encoding
+ENCODING_SPARSE: Encoding
 
 class Payload(_message.Message):
     __slots__ = ("encoding", "count", "parameter", "stream", "data")
@@ -108,21 +110,29 @@ class Refusal(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class Share(_message.Message):
+    __slots__ = ("payload",)
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    payload: Payload
+    def __init__(self, payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
+
 class Message(_message.Message):
-    __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal")
+    __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal", "share")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTION_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     CATCH_UP_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
     header: Header
     contribution: Contribution
     result: Result
     catch_up: CatchUp
     snapshot: Snapshot
     refusal: Refusal
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    share: Share
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
 
 class Record(_message.Message):
     __slots__ = ("time", "sender", "receivers", "message", "arrived")

@@ -11,7 +11,8 @@ from eris.core.errors import InvalidSetting
 class View:
     """Members by position; ``clients`` contribute, ``owners[a]`` aggregates shard a.
 
-    ``samples`` gives each client's agreed weight; only the paper's mode needs it.
+    ``samples`` gives each client's agreed weight; only the paper's mode needs it. There are no
+    owners where everyone keeps a model of its own (gossip).
 
     >>> View.serverless(["anna", "ben", "cleo"], aggregators=2, shards=4).owners
     (0, 1, 0, 1)
@@ -37,8 +38,8 @@ class View:
                     )
         if len(set(self.clients)) != len(self.clients):
             raise InvalidSetting("clients", self.clients, "every client once")
-        if not self.clients or not self.owners:
-            raise InvalidSetting("view", self.members, "at least one client and one owner")
+        if not self.clients:
+            raise InvalidSetting("view", self.members, "at least one client")
         if self.samples is not None and (
             len(self.samples) != len(self.clients) or min(self.samples) < 1
         ):
@@ -64,6 +65,11 @@ class View:
         """A server without data, last in the view, owns the one shard (FedAvg)."""
         members = (*names, "server")
         return cls(members, tuple(range(len(names))), (len(names),), samples)
+
+    @property
+    def roles(self) -> tuple[int, ...]:
+        """The members that do something in this epoch: clients and owners."""
+        return tuple(sorted({*self.clients, *self.owners}))
 
     def owned_by(self, member: int) -> tuple[int, ...]:
         """The shards a member owns."""

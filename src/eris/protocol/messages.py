@@ -83,7 +83,19 @@ class Refusal:
     reason: str
 
 
-Message = Contribution | Result | CatchUp | Snapshot | Refusal
+@dataclass(frozen=True)
+class Share:
+    """A piece of a member's model or update, to its neighbours in a gossip round.
+
+    ``header.sender`` is the (virtual) member that made it, whoever passes it on; ``header.shard``
+    is the number of the chunk and ``header.segment`` the gossip step within the round.
+    """
+
+    header: Header
+    payload: Payload
+
+
+Message = Contribution | Result | CatchUp | Snapshot | Refusal | Share
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from eris.protocol.messages import (
     Outgoing,
     Refusal,
     Result,
+    Share,
     Snapshot,
 )
 from eris.protocol.replica import Replica
@@ -133,6 +134,8 @@ class Node:
             case Refusal(header, reason):
                 self.refused.append(f"round {header.round}, segment {header.key}: {reason}")
                 return []
+            case Share():
+                raise ErisError("this federation aggregates; shares are for gossip")
 
     def _publish(self, results: list[Result]) -> list[Outgoing]:
         """Apply own results before they leave, so that a crash cannot lead to a second one."""

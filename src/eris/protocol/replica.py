@@ -9,7 +9,8 @@ same version of a segment hold the same bits.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +39,7 @@ class Replica:
             raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
         self.agreement = agreement
         self.model = np.array(initial, np.float32)
-        compressed = settings.compressor is not None
-        self.reference = np.zeros(settings.n, np.float32) if compressed else None
+        self.reference = np.zeros(settings.n, np.float32) if settings.shifted else None
         self.slots = [np.full(settings.n, value, np.float32) for value in settings.rule.initial]
         self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
@@ -183,8 +183,6 @@ class Replica:
     def _direction(self, result: Result, segment: Segment) -> Vector:
         """What the rule is given; with shifted compression the reference moves on."""
         values, places = self._values(result)
-        if self.reference is None:
-            return values
         if self.agreement.settings.masked:
             # The mean was of unscaled values; 1/p makes it unbiased, once.
             values = values * np.float32(self.agreement.kept(result.header.round).scale)
@@ -193,6 +191,8 @@ class Replica:
             increment[places] = values
         else:
             increment = values
+        if self.reference is None:
+            return increment
         reference = segment.gather(self.reference)
         gamma = self.agreement.shift_step(segment)
         moved = increment
@@ -205,6 +205,36 @@ class Replica:
                 increment = np.float32(factor) * moved
         segment.scatter(self.reference, advance(reference, moved, gamma))
         return estimate(reference, increment)
+
+    def forget(self, key: Key, before: int) -> None:
+        """Drop the results of a segment up to a round: nobody will ask for them."""
+        log = self._log[key]
+        for round in [round for round in log if round <= before]:
+            del log[round]
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that is needed to continue where this replica is."""
+        vectors = dict(zip(self._names(), self._vectors(), strict=True))
+        counts = [(self.versions[key], self.updates[key]) for key in self.agreement.keys]
+        return {**vectors, "versions": np.array(counts, np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a ``state()`` of a replica of the same federation."""
+        for name, vector in zip(self._names(), self._vectors(), strict=True):
+            if name not in state or state[name].shape != vector.shape:
+                raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
+            vector[:] = state[name]
+        for key, (version, updates) in zip(self.agreement.keys, state["versions"].tolist(),
+                                           strict=True):  # fmt: skip
+            self.versions[key], self.updates[key] = version, updates
+            self._log[key].clear()
+            self._waiting[key].clear()
+
+    def _names(self) -> list[str]:
+        slots = [f"slot-{number}" for number in range(len(self.slots))]
+        return ["model", *(["reference"] if self.reference is not None else []), *slots]
 
     # -- far behind ---------------------------------------------------------------------------
 

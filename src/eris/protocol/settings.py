@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from eris.core.combine import FixedPoint, NonFinite
 from eris.core.compress import Compressor, RandK, RandP, TopK
 from eris.core.errors import InvalidSetting
+from eris.core.prune import Prune
 from eris.core.rules import FedAvg, ServerRule
 from eris.core.shards import RandomPlan, ShardPlan
 
@@ -24,8 +25,9 @@ class Settings:
     """The agreement of a federation: every member must hold the same.
 
     ``n`` is the number of coordinates of the model. With ``compressor`` the federation uses
-    shifted compression; ``masks="independent"`` is the paper's mode (a mask and a reference per
-    client; for simulation), in which ``estimate`` chooses between renormalising over the included
+    shifted compression, unless ``shift`` is off: then updates are compressed as they are.
+    ``masks="independent"`` is the paper's mode (a mask and a reference per client; for
+    simulation), in which ``estimate`` chooses between renormalising over the included
     clients and the unbiased K/|I| scaling. Times are in seconds.
 
     >>> Settings(n=1000, plan=RandomPlan(4), compressor=RandP(1.5))
@@ -37,7 +39,8 @@ class Settings:
     n: int
     plan: ShardPlan = field(default_factory=lambda: RandomPlan(1))
     rule: ServerRule = field(default_factory=FedAvg)
-    compressor: Compressor | None = None
+    compressor: Compressor | Prune | None = None
+    shift: bool = True
     masks: Literal["shared", "independent"] = "shared"
     estimate: Literal["renormalised", "unbiased"] = "renormalised"
     precision: FixedPoint = field(default_factory=FixedPoint)
@@ -75,6 +78,10 @@ class Settings:
         self._check_compressor()
 
     def _check_compressor(self) -> None:
+        if isinstance(self.compressor, Prune) and self.shift:
+            raise InvalidSetting("shift", True, "False: what is withheld cannot be tracked")
+        if self.masks == "independent" and not self.shift:
+            raise InvalidSetting("masks", "independent", "shared masks where nothing is shifted")
         if isinstance(self.compressor, TopK):
             raise InvalidSetting("compressor", "top-k", "an unbiased compressor: a shift needs one")
         if self.compressor is not None and not self.rule.works_compressed:
@@ -88,6 +95,11 @@ class Settings:
         if self.plan.rotate and self.rule.counts_updates:
             expected = "0 with bias correction: it counts results per segment"
             raise InvalidSetting("plan.rotate", self.plan.rotate, expected)
+
+    @property
+    def shifted(self) -> bool:
+        """Whether differences to a reference travel."""
+        return self.compressor is not None and self.shift
 
     @property
     def masked(self) -> bool:

@@ -8,9 +8,7 @@ updates and its fault plan.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from eris.core.vectors import Vector
@@ -20,22 +18,10 @@ from eris.protocol.messages import Message, Outgoing
 from eris.protocol.node import Node
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
+from eris.runtimes.station import Traffic
 
 Train = Callable[[int, Vector, int], tuple[Vector, int, int]]
 """(member, model, round) → (update, samples, steps)."""
-
-
-@dataclass
-class Traffic:
-    """Encoded bytes of one round, by member and kind of message; lost messages count as sent."""
-
-    sent: Counter[tuple[int, str]] = field(default_factory=Counter)
-    received: Counter[tuple[int, str]] = field(default_factory=Counter)
-
-    def note(self, sender: int, receiver: int, kind: str, size: int) -> None:
-        """Count one message to one receiver."""
-        self.sent[sender, kind] += size
-        self.received[receiver, kind] += size
 
 
 class LocalRuntime:
@@ -66,6 +52,8 @@ class LocalRuntime:
         self.now, self.round = 0.0, 0
         self.down: set[int] = set()
         """Members that have crashed and are not back yet."""
+        self._away: set[int] = set()
+        """Of those, the ones that are away for this round only."""
         self.traffic = Traffic()
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         """What will happen: when, a number that keeps the order of equal times, and what."""
@@ -112,6 +100,7 @@ class LocalRuntime:
 
     def _begin(self, end: float) -> None:
         """Bring live nodes into the round and schedule what time brings."""
+        self._churn()
         owners = set(self.agreement.view.owners)
         for member in self.live:
             away = member in owners and self.faults.away(member, self.round)
@@ -122,6 +111,16 @@ class LocalRuntime:
                 self._at(self.now + after, partial(self._crash, member, self.faults))
                 self._at(self.now + after + outage, partial(self._return, member))
         self._wake(end)
+
+    def _churn(self) -> None:
+        """Members that are away in this round stop; those of an earlier one are back."""
+        for member in sorted(self._away):
+            self._away.discard(member)
+            self._return(member)
+        for member in self.live:
+            if self.faults.churned(member, self.round):
+                self._away.add(member)
+                self.down.add(member)
 
     def _wake(self, end: float) -> None:
         """Let every node's clock tick at the deadlines of the round."""
@@ -146,12 +145,17 @@ class LocalRuntime:
             return True
         if not node.replica.ready(self.round):
             return False
-        out = node.contribute(*train(member, node.model, self.round))
+        model = node.client.training_model(node.model)
+        out = node.contribute(*train(member, model, self.round))
         if self.transcript is not None:
             for message in node.stayed:
                 own = self.transcript.record(self.now, member, (member,), encode(message))
                 own.arrived.add(member)
-        self._send(member, out)
+        if self.faults.straggles(member, self.round):
+            late = self.now + self.agreement.settings.close_after + self.faults.latency
+            self._at(late, partial(self._send, member, out))
+        else:
+            self._send(member, out)
         return True
 
     def _settled(self) -> bool:

@@ -34,7 +34,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.codec import decode, encode
 from eris.protocol.membership import View
-from eris.protocol.messages import CatchUp, Message, Outgoing, Refusal, Result
+from eris.protocol.messages import CatchUp, Message, Outgoing, Refusal, Result, Share
 from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
@@ -83,7 +83,9 @@ class World:
         key = agreement.keys[-1]
         header = agreement.header(1, 2, key)
         said: list[Message] = [CatchUp(header, 0), CatchUp(header, 1), Refusal(header, "late")]
-        said += [runtime.nodes[1].replica.snapshot(key, 1) for key in agreement.keys]
+        snapshots = [runtime.nodes[1].replica.snapshot(key, 1) for key in agreement.keys]
+        said += snapshots
+        said += [Share(snapshot.header, snapshot.model) for snapshot in snapshots]
         said += [Result(agreement.header(view.owners[key[0]], 2, key), 1, frozenset(), 0, 0, None)]
         recorded = [record.data for record in runtime.transcript.records]
         return cls(agreement, node, (*recorded, *map(encode, said)))
@@ -205,7 +207,7 @@ class Subject:
         refused = len(self.node.refused) > notes
         if any(now[key] < version for key, version in versions.items()):
             raise Broken("a version went back")
-        if moved and (refused or isinstance(message, CatchUp | Refusal)):
+        if moved and (refused or isinstance(message, CatchUp | Refusal | Share)):
             raise Broken(f"a {type(message).__name__} that was refused or asks moved the state")
         if moved and not self.world.agreement.settings.plan.rotate:
             key = message.header.key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.local import LocalRuntime
+from eris.training.trainer import LocalUpdate, PerSampleNoise
 
 
 def assert_same_bits(found: Vector, expected: Vector, what: str = "vector") -> None:
@@ -80,6 +81,36 @@ class SyntheticTraining:
         return update, self.samples(member), self.steps(member)
 
 
+class SyntheticPopulation:
+    """:class:`SyntheticTraining` as a population, for the engines that take one."""
+
+    def __init__(self, training: SyntheticTraining, clients: int) -> None:
+        self._training, self._clients = training, clients
+
+    def __len__(self) -> int:
+        return self._clients
+
+    def updates(
+        self,
+        clients: Sequence[int],
+        models: Vector | Sequence[Vector],
+        round: int,
+        noise: PerSampleNoise | None = None,
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients."""
+        for position, client in enumerate(clients):
+            model = models if isinstance(models, np.ndarray) else models[position]
+            update, samples, steps = self._training(client, model, round)
+            yield LocalUpdate(update, samples, steps, {"norm": float(np.abs(update).max())})
+
+    def state(self) -> dict[str, Vector]:
+        """Nothing is kept."""
+        return {}
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Nothing is kept."""
+
+
 def federate(
     settings: Settings,
     training: SyntheticTraining,
@@ -138,6 +169,9 @@ def random_faults(seed: int) -> FaultPlan:
         crash=rate(0.5),
         longest_delay=one_of(1.0, 25.0, 60.0),
         longest_outage=one_of(0.5, 20.0, 80.0),
+        churn=rate(0.3),
+        straggle=rate(0.3),
+        correlation=one_of(0.0, 0.1),
     )
 
 

@@ -100,8 +100,8 @@ class Trainers:
         """Continue from a ``state()``."""
         kept: dict[int, dict[str, Vector]] = {}
         for key, value in state.items():
-            client, _, name = key.partition("/")
-            kept.setdefault(int(client), {})[name] = value
+            number, _, name = key.partition("/")
+            kept.setdefault(int(number), {})[name] = value
         for client, trainer in enumerate(self._trainers):
             if isinstance(trainer, StatefulTrainer):
                 trainer.restore(kept.get(client, {}))

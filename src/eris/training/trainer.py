@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
+from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
+from eris.protocol.codec import MOST_SAMPLES, MOST_STEPS
 
 
 @dataclass(frozen=True)
@@ -66,3 +70,19 @@ class StatefulTrainer(Trainer, Protocol):
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``."""
         ...
+
+
+def check_update(update: LocalUpdate, client: str, n: int) -> None:
+    """Say whose update it is that cannot be sent."""
+    vector = update.vector
+    if not isinstance(vector, np.ndarray) or vector.shape != (n,) or vector.dtype != np.float32:
+        kind = (
+            f"{vector.dtype} array of shape {vector.shape}" if hasattr(vector, "dtype") else vector
+        )
+        raise InvalidSetting(f"update of {client}", kind, f"{n} float32 values")
+    for name, count, most in (
+        ("samples", update.samples, MOST_SAMPLES),
+        ("steps", update.steps, MOST_STEPS),
+    ):
+        if count != int(count) or not 1 <= count <= most:
+            raise InvalidSetting(f"{name} of {client}", count, f"a whole number from 1 to {most}")

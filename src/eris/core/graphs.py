@@ -1,0 +1,225 @@
+"""Communication graphs of gossip: who exchanges with whom, and with which weight.
+
+Pure functions of (nodes, settings, seed, round) that every node evaluates alike. Random regular
+graphs are drawn by pairing stubs and pairing those again that made a loop or an edge twice (Steger
+& Wormald, "Generating random regular graphs quickly", 1999). That favours some small graphs, so
+pairs of edges then swap ends at random, a Markov chain in which all graphs are alike likely
+(Cooper, Dyer & Greenhill, "Sampling regular graphs and a peer-to-peer network", 2007).
+Mixing weights are those of Metropolis and Hastings (Xiao & Boyd, "Fast linear iterations for
+distributed averaging", 2004): symmetric and doubly stochastic, so mixing keeps the mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.errors import InvalidSetting
+from eris.core.kernels import compiled
+from eris.core.streams import Stream
+from eris.core.vectors import Indices
+
+MOST_DRAWS = 1000
+"""Graphs drawn before a wish (connected, simple) is called hopeless."""
+SWITCHES = 20
+"""Attempts to swap ends, for each edge."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A simple undirected graph; ``neighbours[i]`` are those of node i, in order.
+
+    >>> Graph(((1,), (0, 2), (1,))).metropolis(0)
+    (0.3333333333333333,)
+    """
+
+    neighbours: tuple[tuple[int, ...], ...]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.neighbours)
+
+    def degree(self, node: int) -> int:
+        """How many neighbours a node has."""
+        return len(self.neighbours[node])
+
+    @cached_property
+    def connected(self) -> bool:
+        """Whether news of every node can reach every other."""
+        reached, fringe = {0}, [0]
+        while fringe:
+            fresh = set(self.neighbours[fringe.pop()]) - reached
+            reached |= fresh
+            fringe.extend(fresh)
+        return len(reached) == self.nodes
+
+    def metropolis(self, node: int) -> tuple[float, ...]:
+        """Weights of a node's neighbours, 1/(1 + the larger degree); the rest is its own."""
+        own = self.degree(node)
+        return tuple(1 / (1 + max(own, self.degree(other))) for other in self.neighbours[node])
+
+
+def metropolis_matrix(graph: Graph) -> NDArray[np.float64]:
+    """The mixing matrix W of a graph, for analysis: symmetric, every row and column sums to 1.
+
+    >>> metropolis_matrix(Graph(((1,), (0,))))
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
+    """
+    weights = np.zeros((graph.nodes, graph.nodes))
+    for node, others in enumerate(graph.neighbours):
+        weights[node, list(others)] = graph.metropolis(node)
+        weights[node, node] = 1 - weights[node].sum()
+    return weights
+
+
+def check_degree(nodes: int, degree: int) -> None:
+    """Refuse a degree that no simple graph of so many nodes has."""
+    if nodes < 2:
+        raise InvalidSetting("nodes", nodes, "at least 2: one alone has nobody to exchange with")
+    if not 1 <= degree < nodes:
+        raise InvalidSetting("degree", degree, f"1 to {nodes - 1} for {nodes} nodes")
+    if nodes * degree % 2:
+        expected = f"an even number for {nodes} nodes: every edge has two ends"
+        raise InvalidSetting("degree", degree, expected)
+
+
+@lru_cache(maxsize=8)
+def regular_graph(nodes: int, degree: int, seed: int, round: int = 0) -> Graph:
+    """A random graph in which every node has ``degree`` neighbours; drawn anew every round.
+
+    >>> graph = regular_graph(nodes=6, degree=3, seed=1, round=4)
+    >>> {graph.degree(node) for node in range(6)}
+    {3}
+    """
+    check_degree(nodes, degree)
+    return _regular(nodes, degree, seed, round, 0)
+
+
+@lru_cache(maxsize=8)
+def connected_regular_graph(nodes: int, degree: int, seed: int) -> Graph:
+    """A random regular graph that is connected, to be kept for a whole training.
+
+    >>> connected_regular_graph(nodes=10, degree=2, seed=1).connected
+    True
+    """
+    check_degree(nodes, degree)
+    if degree == 1 and nodes > 2:
+        raise InvalidSetting("degree", degree, f"at least 2: else {nodes} nodes fall into pairs")
+    for draw in range(MOST_DRAWS):
+        graph = _regular(nodes, degree, seed, 0, draw)
+        if graph.connected:
+            return graph
+    raise InvalidSetting("degree", degree, f"more: {MOST_DRAWS} draws were not connected")
+
+
+@lru_cache(maxsize=8)
+def connected_random_graph(nodes: int, density: float, seed: int) -> Graph:
+    """A random graph with the share ``density`` of all pairs as edges, and connected.
+
+    All graphs of so many edges are alike likely, as far as they are connected. A tree needs
+    nodes − 1 edges, so few nodes may get more edges than the density says.
+
+    >>> sum(map(len, connected_random_graph(nodes=50, density=0.4, seed=1).neighbours)) // 2
+    490
+    """
+    if nodes < 2:
+        raise InvalidSetting("nodes", nodes, "at least 2: one alone has nobody to exchange with")
+    if not 0 < density <= 1:
+        raise InvalidSetting("density", density, "a number in (0, 1]")
+    one, other = np.triu_indices(nodes, 1)
+    count = max(nodes - 1, round(density * len(one)))
+    for draw in range(MOST_DRAWS):
+        words = Stream(seed, "density-graph", 0, draw).words(0, len(one))
+        chosen = np.argsort(words, kind="stable")[:count]
+        graph = _graph(nodes, one[chosen], other[chosen])
+        if graph.connected:
+            return graph
+    raise InvalidSetting("density", density, f"more: {MOST_DRAWS} draws were not connected")
+
+
+def _regular(nodes: int, degree: int, seed: int, round: int, draw: int) -> Graph:
+    # Pairing gets stuck where most edges are taken. The complement of a random regular graph is
+    # one too, so the sparser of the two is drawn.
+    sparse = min(degree, nodes - 1 - degree)
+    keys = np.empty(0, np.int64)
+    for attempt in range(MOST_DRAWS if sparse else 0):
+        stream = Stream(seed, "regular-graph", round, draw, attempt)
+        keys = _pair(nodes, sparse, stream)
+        if 2 * len(keys) == nodes * sparse:
+            break
+    else:
+        if sparse:  # pragma: no cover - the chance of one attempt is far from 0
+            raise InvalidSetting("degree", degree, f"one that {MOST_DRAWS} attempts can pair")
+    if sparse:
+        keys = _switched(nodes, keys, Stream(seed, "graph-switches", round, draw))
+    if sparse != degree:
+        one, other = np.triu_indices(nodes, 1)
+        everything = one * nodes + other
+        keys = everything[~np.isin(everything, keys)]
+    return _graph(nodes, *np.divmod(keys, nodes))
+
+
+def _pair(nodes: int, degree: int, stream: Stream) -> Indices:
+    """Edges as smaller·nodes + larger end; fewer than wanted if the pairing got stuck."""
+    stubs = np.repeat(np.arange(nodes), degree)
+    edges, used, idle = np.empty(0, np.int64), 0, 0
+    while len(stubs) and idle < 20:
+        order = np.argsort(stream.words(used, len(stubs)), kind="stable")
+        used += len(stubs)
+        ends = np.sort(stubs[order].reshape(-1, 2), axis=1)
+        keys = ends[:, 0] * nodes + ends[:, 1]
+        first = np.zeros(len(keys), bool)
+        first[np.unique(keys, return_index=True)[1]] = True
+        good = first & (ends[:, 0] != ends[:, 1]) & ~np.isin(keys, edges)
+        edges = np.concatenate([edges, keys[good]])
+        stubs = ends[~good].ravel()
+        idle = 0 if good.any() else idle + 1
+    return edges
+
+
+def _switched(nodes: int, keys: Indices, stream: Stream) -> Indices:
+    ends = np.stack(np.divmod(keys, nodes), axis=1)
+    graph = _graph(nodes, ends[:, 0], ends[:, 1])
+    attempts = SWITCHES * len(keys)
+    words = stream.words(0, 3 * attempts).reshape(attempts, 3).astype(np.int64)
+    _switch(np.array(graph.neighbours), ends, words)
+    switched: Indices = ends.min(axis=1) * nodes + ends.max(axis=1)
+    return switched
+
+
+@compiled
+def _find(row: Indices, node: int) -> int:
+    for place in range(row.shape[0]):
+        if row[place] == node:
+            return place
+    return -1
+
+
+@compiled
+def _switch(neighbours: Indices, ends: Indices, words: Indices) -> None:
+    """Edges a–b and c–d become a–d and c–b wherever that leaves the graph simple."""
+    for attempt in range(words.shape[0]):
+        one, other = words[attempt, 0] % ends.shape[0], words[attempt, 1] % ends.shape[0]
+        a, b = ends[one]
+        c, d = ends[other]
+        if words[attempt, 2] & 1:
+            c, d = d, c
+        if a in (c, d) or b in (c, d):
+            continue
+        if _find(neighbours[a], d) >= 0 or _find(neighbours[c], b) >= 0:
+            continue
+        for node, before, after in ((a, b, d), (b, a, c), (c, d, b), (d, c, a)):
+            neighbours[node, _find(neighbours[node], before)] = after
+        ends[one, 1], ends[other, 0], ends[other, 1] = d, c, b
+
+
+def _graph(nodes: int, one: Indices, other: Indices) -> Graph:
+    source, target = np.concatenate([one, other]), np.concatenate([other, one])
+    order = np.lexsort((target, source))
+    stops = np.cumsum(np.bincount(source, minlength=nodes))[:-1]
+    return Graph(tuple(tuple(part.tolist()) for part in np.split(target[order], stops)))

@@ -1,0 +1,85 @@
+"""PriPrune's defence: a client withholds the coordinates of its update that give most away.
+
+Chu et al., "PriPrune: quantifying and preserving privacy in pruned federated learning", 2024: the
+largest magnitudes of the whole update are not sent. What is withheld depends on the data, so a
+bitmap travels with the values that are sent: one bit a coordinate beside 32 for each value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.compress import Encoded, Encoding
+from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.streams import Stream
+from eris.core.vectors import Vector
+
+
+@dataclass(frozen=True)
+class Prune:
+    """Withhold the share ``rate`` of largest magnitudes or, with ``energy``, adapt the rate.
+
+    The adaptive rate is the smallest at which what is sent carries at most the share ``energy`` of
+    the update's squared norm: an update whose norm lies in few coordinates loses few. With
+    ``pseudo`` the client keeps training what it withheld: those coordinates of its local model stay
+    as it left them (pseudo-pruning) instead of being set to the federation's.
+
+    >>> Prune(rate=0.5).withheld(np.array([4, -3, 1, 2], np.float32))
+    array([ True,  True, False, False])
+    >>> Prune(energy=0.5).withheld(np.array([4, -3, 1, 2], np.float32))
+    array([ True, False, False, False])
+    """
+
+    rate: float | None = None
+    energy: float | None = None
+    pseudo: bool = False
+    name: ClassVar[str] = "prune"
+    encoding: ClassVar[Encoding] = Encoding.SPARSE
+
+    def __post_init__(self) -> None:
+        if (self.rate is None) == (self.energy is None):
+            raise InvalidSetting("rate, energy", (self.rate, self.energy), "one of the two")
+        for name in ("rate", "energy"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < 1:
+                raise InvalidSetting(name, value, "a number between 0 and 1")
+
+    def withheld(self, update: Vector) -> NDArray[np.bool_]:
+        """Which coordinates of a whole update stay at the client; ties go to the lower index."""
+        order = np.argsort(-np.abs(update), kind="stable")
+        if self.rate is not None:
+            count = round(self.rate * len(update))
+        else:
+            assert self.energy is not None
+            squares = np.square(update[order], dtype=np.float64)
+            left = squares.sum() - np.concatenate([[0.0], np.cumsum(squares)])
+            count = int(np.argmax(left <= self.energy * left[0]))
+        mask = np.zeros(len(update), bool)
+        mask[order[:count]] = True
+        return mask
+
+    def encode(self, values: Vector, draw: Stream) -> Encoded:
+        """Which coordinates are not zero, one bit each, and their values."""
+        sent = values != 0
+        data = np.packbits(sent, bitorder="little").tobytes() + values[sent].astype("<f4").tobytes()
+        return Encoded(self.encoding, int(sent.sum()), data)
+
+    def decode(self, encoded: Encoded, size: int) -> Vector:
+        """The segment with zeros where nothing travelled."""
+        bitmap = -(-size // 8)
+        if encoded.encoding != self.encoding:
+            raise MalformedMessage("payload.encoding", f"is {encoded.encoding!r}, not sparse")
+        if not 0 <= encoded.count <= size or len(encoded.data) != bitmap + 4 * encoded.count:
+            found = f"has {len(encoded.data)} bytes for {encoded.count} of {size} coordinates"
+            raise MalformedMessage("payload.data", found)
+        bits = np.frombuffer(encoded.data, np.uint8, bitmap)
+        sent = np.unpackbits(bits, bitorder="little").astype(bool)
+        if sent[size:].any() or int(sent.sum()) != encoded.count:
+            raise MalformedMessage("payload.data", "its bitmap does not fit the number of values")
+        values = np.zeros(size, np.float32)
+        values[sent[:size]] = np.frombuffer(encoded.data, "<f4", encoded.count, bitmap)
+        return values

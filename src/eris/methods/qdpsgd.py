@@ -1,0 +1,87 @@
+"""Q-DPSGD-1: noisy local steps, then gossip of quantised models on a fixed random graph.
+
+Ding et al., "Differentially private and communication efficient collaborative learning", 2021.
+x_i ← x_i + ε·Σ_j W_ij (Q(x_j) − x_i) with an unbiased quantiser Q of b bits a coordinate, on a
+graph that has the share ``density`` of all edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from eris.core.compress import UniformQuantiser
+from eris.core.errors import InvalidSetting
+from eris.core.graphs import connected_random_graph
+from eris.core.vectors import Vector
+from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
+from eris.methods.method import GossipComposition
+from eris.protocol.gossip import GossipSettings
+from eris.protocol.mixing import Mixing, MixingPeer, Noise
+
+
+@dataclass(frozen=True)
+class QDPSGD1:
+    """``sigma`` is the noise on every coordinate of the update, before it is applied.
+
+    ``pace`` is ε, how far a node moves towards its neighbours: quantised models are noisy, and a
+    smaller pace averages over more rounds. ``noise_secret`` names the streams of the noise and of
+    the quantiser's rounding; see :class:`~eris.methods.muffliato.Muffliato` for what keeps it
+    secret, and for why no privacy budget is claimed here.
+
+    >>> QDPSGD1(density=0)
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: density is 0; expected a number in (0, 1]
+    """
+
+    bits: int = 6
+    density: float = 0.4
+    sigma: float = 0.0
+    pace: float = 1.0
+    noise_secret: int | None = field(default=None, repr=False)
+    name: ClassVar[str] = "q-dpsgd-1"
+    paper: ClassVar[str] = (
+        "Ding, Liang, Bi, Pan: Differentially private and communication efficient collaborative "
+        "learning, 2021"
+    )
+
+    def __post_init__(self) -> None:
+        UniformQuantiser(self.bits)  # refuses a number of bits that cannot be
+        for name in ("density", "pace"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InvalidSetting(name, getattr(self, name), "a number in (0, 1]")
+        if not 0 <= self.sigma < math.inf:
+            raise InvalidSetting("sigma", self.sigma, "a finite number, 0 or more")
+        check_secret("noise_secret", self.noise_secret)
+
+    def compose_gossip(
+        self,
+        names: Sequence[str],
+        n: int,
+        seed: int,
+        learning_rate: float,
+        samples: Sequence[int],
+    ) -> GossipComposition:
+        """The parts for these nodes."""
+        public = {name: float(getattr(self, name)) for name in ("density", "sigma", "pace")}
+        parameters = (("bits", self.bits), *public.items())
+        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
+        connected_random_graph(len(names), self.density, seed)  # refuses a hopeless density
+        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
+
+    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        graph = connected_random_graph(settings.nodes, self.density, settings.seed)
+        secret = self.noise_secret
+        if secret is None:
+            secret = simulated_secret("q-dpsgd-1-noise", settings.seed)
+        mixing = Mixing(
+            lambda round: graph,
+            noise=Noise(self.sigma, secret, on="update"),
+            quantiser=UniformQuantiser(self.bits),
+            secret=secret,
+            pace=self.pace,
+        )
+        return MixingPeer(settings, member, initial, mixing)

@@ -1,0 +1,96 @@
+"""Shatter: chunks of a model travel between virtual nodes, and nobody knows whose they are.
+
+Biswas et al., "Noiseless privacy-preserving decentralized learning", 2025. N real nodes with k
+virtual nodes each; a fresh r-regular graph over all N·k virtual nodes every round. A node sends
+(1 + 2r)·d values in k + 2kr messages a round, its virtual nodes' included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from eris.core.chunks import Chunking, ChunkKind
+from eris.core.errors import InvalidSetting
+from eris.core.graphs import check_degree
+from eris.core.vectors import Vector
+from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
+from eris.methods.method import GossipComposition
+from eris.protocol.gossip import GossipSettings, Peer
+from eris.protocol.virtual import PHASES, Ownership, RealNode, Shattering, VirtualNode
+
+
+@dataclass(frozen=True)
+class Shatter:
+    """``virtual_nodes`` (k) for each node, each with ``degree`` (r) neighbours a round.
+
+    ``chunking`` is static (the paper's choice), or for comparison linear, replacement or dynamic
+    (appendix C); with replacement, chunks that overlap betray that they have one owner. Without
+    ``full_sharing`` a node shares one random chunk a round and no other (section 6.5).
+
+    ``owner_secret`` decides which virtual node is whose. It is in no message and not in the agreed
+    settings. By default it follows from the run's seed, so that simulations repeat, and hides
+    nothing from whoever knows that seed; a deployment draws it from the operating system
+    (:func:`eris.core.noise.secret_seed`). Even then, over a network the address a message comes
+    from gives its owner away unless virtual nodes run on other hosts; and nodes that drop out
+    together with their virtual nodes show over time which belong together, as do nodes that share
+    one chunk only.
+
+    >>> Shatter(virtual_nodes=2, degree=3).compose_gossip(
+    ...     ["anna", "ben", "cleo"], 10, 0, 0.1, [1, 1, 1]
+    ... ).members[3:5]
+    ('virtual-0', 'virtual-1')
+    """
+
+    virtual_nodes: int = 8
+    degree: int = 8
+    chunking: ChunkKind = "static"
+    full_sharing: bool = True
+    owner_secret: int | None = field(default=None, repr=False)
+    name: ClassVar[str] = "shatter"
+    paper: ClassVar[str] = (
+        "Biswas, Even, Kermarrec, Massoulié, Pires, Sharma, de Vos: Noiseless privacy-preserving "
+        "decentralized learning, 2025"
+    )
+
+    def __post_init__(self) -> None:
+        if self.virtual_nodes < 1:
+            raise InvalidSetting("virtual_nodes", self.virtual_nodes, "at least 1")
+        Chunking(self.virtual_nodes, self.chunking, self.virtual_nodes, 0)  # refuses the unknown
+        check_secret("owner_secret", self.owner_secret)
+
+    def compose_gossip(
+        self,
+        names: Sequence[str],
+        n: int,
+        seed: int,
+        learning_rate: float,
+        samples: Sequence[int],
+    ) -> GossipComposition:
+        """The parts for these nodes."""
+        parameters = (
+            ("virtual_nodes", self.virtual_nodes),
+            ("degree", self.degree),
+            ("chunking", self.chunking),
+            ("full_sharing", self.full_sharing),
+        )
+        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
+        if self.virtual_nodes > n:
+            expected = f"1 to n = {n}: every chunk holds a coordinate"
+            raise InvalidSetting("virtual_nodes", self.virtual_nodes, expected)
+        virtual = len(names) * self.virtual_nodes
+        check_degree(virtual, self.degree)
+        secret = self.owner_secret
+        if secret is None:
+            secret = simulated_secret("shatter-owners", seed)
+        ownership = Ownership(len(names), self.virtual_nodes, secret)
+
+        def build(settings: GossipSettings, member: int, initial: Vector) -> Peer:
+            chunking = Chunking(self.virtual_nodes, self.chunking, n, settings.seed)
+            parts = Shattering(settings, chunking, self.degree, self.full_sharing, ownership)
+            if member < settings.nodes:
+                return RealNode(parts, member, initial)
+            return VirtualNode(parts, member)
+
+        return compose_nodes(settings, names, samples, PHASES, build, virtual)

@@ -1,0 +1,57 @@
+"""SoteriaFL: noisy gradients, then shifted compression to a central server.
+
+Li, Zhao, Li & Chi, "SoteriaFL: a unified framework for private federated learning with
+communication compression", 2022. Every client has a reference and a mask of its own; client and
+server move their references by the same γ (with different ones the server's estimate drifts).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from eris.core.compress import RandP
+from eris.core.noise import Calibration
+from eris.methods.fedavg import FedAvg
+from eris.methods.method import Composition
+from eris.methods.privacy import LocalPrivacy
+
+
+@dataclass(frozen=True)
+class SoteriaFL:
+    """A central server, local noise, and the share ``kept_fraction`` of the coordinates sent.
+
+    ``epsilon=None`` leaves the noise out, for seeing what compression alone does.
+
+    >>> SoteriaFL().compose(["anna"], [1]).masks
+    'independent'
+    """
+
+    kept_fraction: float = 0.05
+    epsilon: float | None = 10.0
+    delta: float = 1e-5
+    clip: float = 1.0
+    calibration: Calibration = "composed"
+    name: ClassVar[str] = "soteriafl"
+    paper: ClassVar[str] = "Li et al., SoteriaFL, 2022"
+
+    def __post_init__(self) -> None:
+        RandP(self.kept_fraction)
+        self._privacy()
+
+    def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
+        """The parts for these clients."""
+        central = FedAvg().compose(names, samples)
+        return Composition(
+            central.view,
+            central.plan,
+            RandP(self.kept_fraction),
+            masks="independent",
+            privacy=self._privacy(),
+        )
+
+    def _privacy(self) -> LocalPrivacy | None:
+        if self.epsilon is None:
+            return None
+        return LocalPrivacy(self.epsilon, self.delta, self.clip, self.calibration)

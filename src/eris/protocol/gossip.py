@@ -1,0 +1,222 @@
+"""Gossip: every member keeps a model of its own and exchanges pieces of it with peers.
+
+What is agreed (:class:`GossipSettings`), what a member's machine looks like to a runtime
+(:class:`Peer`), and what all machines share: the checks of a message and the local step. Machines
+do no I/O. A round has phases: all messages of a phase are delivered before anyone takes its turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from eris.core.errors import ErisError, InvalidSetting, MalformedMessage, RefusedContribution
+from eris.core.vectors import Vector
+from eris.protocol.messages import Header, Outgoing, Payload, Share
+from eris.protocol.settings import model_digest
+
+EPOCH = 0
+Reader = Callable[[Payload], Vector]
+"""Decodes a payload, or raises :class:`MalformedMessage`."""
+
+
+@dataclass(frozen=True)
+class GossipSettings:
+    """The agreement of a gossiping federation: every member must hold the same.
+
+    ``nodes`` members train; ``seed`` is public and decides graphs and chunks. ``parameters`` are
+    the public settings of the method. Secrets (of noise, of who owns a virtual node) are not here.
+
+    >>> GossipSettings(n=10, nodes=1, method="el")
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: nodes is 1; expected at least 2 members that train
+    """
+
+    n: int
+    nodes: int
+    method: str
+    parameters: tuple[tuple[str, int | float | str | bool], ...] = ()
+    seed: int = 0
+    learning_rate: float = 1.0
+    initial: str = ""
+    """SHA-256 of the model everyone starts from, in hexadecimal; empty: not checked."""
+    name: str = "federation"
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InvalidSetting("n", self.n, "at least 1 coordinate")
+        if self.nodes < 2:
+            raise InvalidSetting("nodes", self.nodes, "at least 2 members that train")
+        if not 0 <= self.seed < 1 << 64:
+            raise InvalidSetting("seed", self.seed, "an integer from 0 to 2**64 - 1")
+        if not 0 < self.learning_rate < math.inf:
+            raise InvalidSetting("learning_rate", self.learning_rate, "a finite number above 0")
+
+    @cached_property
+    def canonical(self) -> str:
+        """The agreement as text, the same for the same agreement."""
+        text = asdict(self) | {"kind": "gossip", "learning_rate": float(self.learning_rate)}
+        return json.dumps(text, sort_keys=True)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """64 bits of the agreement's hash; every message carries it."""
+        return int.from_bytes(hashlib.sha256(self.canonical.encode()).digest()[:8], "little")
+
+    def header(self, sender: int, round: int, chunk: int, step: int) -> Header:
+        """The header of a share of this federation."""
+        return Header(self.fingerprint, EPOCH, sender, round, chunk, step)
+
+
+class Peer(Protocol):
+    """One member's machine."""
+
+    def begin(self, round: int, update: Vector | None) -> list[Outgoing]:
+        """Enter a round, take the local step and return the messages of phase 0.
+
+        Without an update (a member without data, or away from training) there is no local step.
+        An update that leads out of float32 is refused before anything has changed.
+        """
+        ...
+
+    def receive(self, message: Share, source: int) -> None:
+        """Note a message; one that makes no sense here raises and changes nothing."""
+        ...
+
+    def turn(self, phase: int) -> list[Outgoing]:
+        """All messages of ``phase`` have been delivered: fold them in, return the next phase's."""
+        ...
+
+    @property
+    def model(self) -> Vector:
+        """The member's model; empty for a member that has none."""
+        ...
+
+    def state(self) -> dict[str, Vector]:
+        """All that is kept between rounds, as copies."""
+        ...
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a state, between rounds, to the same bits."""
+        ...
+
+
+@dataclass
+class Turns:
+    """Where in a round a machine is, and what it has received there: the same in every machine.
+
+    ``held[step]`` maps (sender, source) to a payload that has been read once, so that it can be
+    read again when its turn comes. Until then only what came over the wire is kept.
+    """
+
+    settings: GossipSettings
+    me: int
+    phases: int
+
+    def __post_init__(self) -> None:
+        self.round, self.phase = 0, self.phases
+        self.held: dict[int, dict[tuple[int, int], Payload]] = {}
+
+    def begin(self, round: int) -> None:
+        """Enter a round after the last one (rounds count from 1)."""
+        self.check_next(round)
+        self.round, self.phase, self.held = round, 0, {}
+
+    def check_next(self, round: int) -> None:
+        """Refuse to enter a round again."""
+        if round <= self.round:
+            raise InvalidSetting("round", round, f"a round after {self.round}")
+
+    def forget(self) -> None:
+        """Stand before the first round, or before whichever comes next."""
+        self.round, self.phase, self.held = 0, self.phases, {}
+
+    def advance(self, phase: int) -> list[tuple[int, Payload]]:
+        """End a phase: what was received in it as (sender, payload), in order of the senders."""
+        if phase != self.phase or phase >= self.phases:
+            expected = f"{self.phase} of the round's {self.phases}" if self.round else "a round"
+            raise InvalidSetting("phase", phase, expected)
+        self.phase += 1
+        return [
+            (sender, payload) for (sender, _), payload in sorted_items(self.held.pop(phase, {}))
+        ]
+
+    def check(self, share: Share, step: int) -> None:
+        """Refuse what is of another federation, round or step, or comes too late."""
+        header = share.header
+        if header.federation != self.settings.fingerprint:
+            raise ErisError("belongs to a federation with other settings")
+        if header.epoch != EPOCH:
+            raise ErisError(f"is of epoch {header.epoch}; this node is in {EPOCH}")
+        if header.round != self.round:
+            raise ErisError(f"is of round {header.round}; this node is in {self.round}")
+        if not self.phase <= step < self.phases:
+            raise ErisError(f"is of step {header.segment}; this node is past it or has none")
+
+    def hold(self, share: Share, source: int, step: int, read: Reader) -> None:
+        """Keep a share for its turn, once it has been read without an error."""
+        held = self.held.setdefault(step, {})
+        key = (share.header.sender, source)
+        if key in held:
+            raise ErisError(f"member {share.header.sender} has already sent this")
+        if not np.isfinite(read(share.payload)).all():
+            raise MalformedMessage("share.payload.data", "holds a value that is not finite")
+        held[key] = share.payload
+
+
+def sorted_items(
+    held: Mapping[tuple[int, int], Payload],
+) -> list[tuple[tuple[int, int], Payload]]:
+    """Payloads by (sender, source): a sum must not depend on the order of arrival."""
+    return sorted(held.items(), key=lambda item: item[0])
+
+
+def expect_chunk(share: Share, chunk: int) -> None:
+    """Refuse a share of a chunk that its sender does not send here now."""
+    if share.header.shard != chunk:
+        raise ErisError(f"is of chunk {share.header.shard}; expected {chunk}")
+
+
+def starting_model(settings: GossipSettings, initial: Vector) -> Vector:
+    """A member's own copy of the model to start from, if it is the agreed one."""
+    if initial.shape != (settings.n,):
+        raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
+    if not np.isfinite(initial).all():
+        raise InvalidSetting("initial model", "with NaN or infinity", "finite values")
+    if settings.initial and model_digest(initial) != settings.initial:
+        found = f"of SHA-256 {model_digest(initial)[:16]}…"
+        raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
+    return np.array(initial, np.float32)
+
+
+def stepped(me: int, model: Vector, update: Vector | None, rate: float) -> Vector:
+    """x − rate·update in float32, or a refusal where that is not finite."""
+    if update is None:
+        return model
+    if update.shape != model.shape or update.dtype != np.float32:
+        found = f"{update.dtype} {update.shape}"
+        raise InvalidSetting("update", found, f"float32 {model.shape}, like the model")
+    with np.errstate(over="ignore", invalid="ignore"):  # reported below, by name
+        after = model - np.float32(rate) * update
+    if not np.isfinite(after).all():
+        raise RefusedContribution(me, "its local step leads to values that are not finite")
+    return after
+
+
+def taken(state: Mapping[str, Vector], sizes: Mapping[str, int]) -> dict[str, Vector]:
+    """Copies of a state's vectors, if they are those a machine keeps."""
+    if set(state) != set(sizes):
+        raise InvalidSetting("state", sorted(state), f"the vectors {sorted(sizes)}")
+    for name, size in sizes.items():
+        if state[name].shape != (size,) or state[name].dtype != np.float32:
+            found = f"{state[name].dtype} {state[name].shape}"
+            raise InvalidSetting(f"state {name}", found, f"float32 ({size},)")
+    return {name: state[name].copy() for name in sizes}

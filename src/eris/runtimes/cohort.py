@@ -1,0 +1,326 @@
+"""Members of an aggregating federation in one process, round by round in step.
+
+The machines are those of the network: clients cut and encode, owners collect and publish. As every
+node replays every result, nodes that miss none hold the same bits; so one replica stands for all of
+them here, and a round costs what its messages cost. Faults are decided once a round: an owner or a
+member is away, a link is cut, a client is late. Who misses a result catches up from a peer before
+the next round it takes part in, as on the network; those messages are counted too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from eris.core.vectors import Vector
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.agreement import Agreement, Key
+from eris.protocol.client import Client
+from eris.protocol.codec import decode
+from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Refusal, Result
+from eris.protocol.replica import Replica
+from eris.runtimes.faults import FaultPlan
+from eris.runtimes.sampling import Sampling
+from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, under
+from eris.training.population import Population
+from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
+
+
+class Cohort:
+    """One station of an aggregating federation.
+
+    >>> from eris.protocol.membership import View
+    >>> from eris.protocol.settings import Settings
+    >>> from eris.training.population import Trainers
+    >>> class Constant:
+    ...     def update(self, parameters, round):
+    ...         return LocalUpdate(np.ones(2, np.float32), samples=1)
+    >>> view = View.serverless(["anna", "ben", "cleo"], aggregators=1)
+    >>> agreement = Agreement(Settings(n=2), view)
+    >>> cohort = Cohort(agreement, np.zeros(2, np.float32), Trainers([Constant()] * 3))
+    >>> for phase in range(cohort.phases):
+    ...     _ = cohort.act(1, phase, [])
+    >>> cohort.replica.model
+    array([-0.01, -0.01], dtype=float32)
+    """
+
+    phases = 4
+
+    def __init__(
+        self,
+        agreement: Agreement,
+        initial: Vector,
+        population: Population,
+        *,
+        place: Place | None = None,
+        faults: FaultPlan | None = None,
+        sampling: Sampling | None = None,
+        noise: PerSampleNoise | None = None,
+        record: bool = False,
+    ) -> None:
+        self.agreement, self.population = agreement, population
+        self.replica = Replica(agreement, initial)
+        self._place, self._faults = place or Place(), faults or FaultPlan()
+        self._sampling, self._noise = sampling, noise
+        self._post, self._report = Post(record=record), Report()
+        self._behind: dict[int, dict[Key, int]] = {}
+        """Members that missed results, and the version they have; every station knows of all."""
+        self._closed: list[Result] = []
+        self._clients: dict[int, Client] = {}
+        self._owners: dict[int, Aggregator] = {}
+        if sampling is None:
+            self._enter(agreement)
+
+    # -- a round ------------------------------------------------------------------------------
+
+    def act(self, round: int, phase: int, inbox: Sequence[Parcel]) -> Outbox:
+        """One phase: begin, contribute, publish, follow."""
+        out: Outbox = {}
+        time = round + phase / 10
+        if phase == 0 and self._sampling is not None:
+            self._hand_over(time, round, self._sampling)
+        for parcel in inbox:
+            self._take(time, parcel, decode(parcel.data), out)
+        if phase == 0:
+            self._catch_up(time, round)
+            self._publish(time, round, self._begin(round), out)
+        elif phase == 1:
+            self._contribute(time, round, out)
+        elif phase == 2:
+            for aggregator in self._owners.values():
+                if aggregator.round == round:
+                    self._closed += aggregator.finish()
+            self._publish(time, round, self._closed, out)
+            self._closed = []
+        else:
+            self._report.included = self._included(round)
+            self._forget()
+        return out
+
+    def report(self) -> Report:
+        """What happened since this was last asked."""
+        report, self._report = self._report, Report()
+        report.traffic, report.records = self._post.empty()
+        return report
+
+    def models(self) -> dict[int, Vector]:
+        """The one model of all members, told by the first station."""
+        return {0: self.replica.model} if self._place.number == 0 else {}
+
+    # -- beginning ----------------------------------------------------------------------------
+
+    def _enter(self, agreement: Agreement) -> None:
+        """Take up the roles of a view."""
+        self.agreement = self.replica.agreement = agreement
+        view = agreement.view
+        # With sampling nobody follows results: who is sampled next fetches the state.
+        self._members = range(len(view.members) if self._sampling is None else 0)
+        self._clients = {
+            member: Client(agreement, member, self.replica)
+            for member in view.clients
+            if self._place.hosts(member)
+        }
+        self._owners = {
+            owner: Aggregator(agreement, owner, self.replica)
+            for owner in sorted(set(view.owners))
+            if self._place.hosts(owner)
+        }
+
+    def _hand_over(self, time: float, round: int, sampling: Sampling) -> None:
+        """A new view: its members fetch the state from the owners of the view before."""
+        before, after = self.agreement.view, sampling.view(round)
+        self._enter(self.agreement.in_view(after))
+        if round == 1:
+            return  # everyone has the model that was agreed on
+        for key in self.agreement.keys:
+            there = (m for m in (before.owners[key[0]], *before.roles) if not self._away(m, round))
+            keeper = next(there, before.owners[key[0]])
+            if not self._place.hosts(keeper):
+                continue
+            receivers = tuple(member for member in after.roles if member != keeper)
+            record = self._post.stamp(time, keeper, receivers, self.replica.snapshot(key, keeper))
+            record.arrived.update(m for m in receivers if not self._away(m, round))
+
+    def _begin(self, round: int) -> list[Result]:
+        """Let hosted owners enter the round, those that are there."""
+        results = []
+        for owner, aggregator in self._owners.items():
+            if not self._away(owner, round) and not self._faults.away(owner, round):
+                results += aggregator.begin(round, round)
+        return results
+
+    def _away(self, member: int, round: int) -> bool:
+        return self._faults.churned(member, round)
+
+    # -- contributing -------------------------------------------------------------------------
+
+    def _contribute(self, time: float, round: int, out: Outbox) -> None:
+        """Hosted clients train and send, one after another."""
+        if not self.replica.ready(round):
+            return  # shards drawn anew need the old ones settled
+        gone = {client for client in self._clients if self._away(client, round)} | set(self._behind)
+        here = [client for client in self._clients if client not in gone]
+        model = self.replica.model.copy()
+        local = [self._clients[client].training_model(model) for client in here]
+        models = model if all(one is model for one in local) else local
+        updates = self.population.updates(here, models, round, self._noise)
+        for client, update in zip(here, updates, strict=True):
+            check_update(update, self.agreement.view.members[client], len(model))
+            self._report.clients[client] = update.metrics
+            self._send(time, round, client, update, out)
+
+    def _send(self, time: float, round: int, client: int, update: LocalUpdate, out: Outbox) -> None:
+        machine = self._clients[client]
+        machine.begin(round, round)
+        late = self._faults.straggles(client, round)
+        for outgoing in machine.contribute(update.vector, int(update.samples), int(update.steps)):
+            (owner,) = outgoing.to
+            if isinstance(outgoing.message, Refusal):
+                self._refused(outgoing.message)
+                continue
+            record = self._post.stamp(time, client, outgoing.to, outgoing.message)
+            if owner != client and self._faults.cut(client, owner, round):
+                continue
+            if self._away(owner, round):
+                continue
+            record.arrived.add(owner)
+            if late and owner != client:
+                continue  # it gets there, after its segment has closed
+            if self._place.hosts(owner):
+                self._collect(time, owner, outgoing.message, out)
+            else:
+                parcel = Parcel(client, outgoing.to, record.data)
+                out.setdefault(owner % self._place.stations, []).append(parcel)
+
+    def _collect(self, time: float, owner: int, message: Message, out: Outbox) -> None:
+        """An owner takes a contribution in; a refusal goes back."""
+        assert isinstance(message, Contribution)
+        results, answers = self._owners[owner].receive(message)
+        self._closed += results
+        for answer in answers:
+            if isinstance(answer.message, Refusal):
+                self._answer(time, owner, answer, out)
+
+    def _answer(self, time: float, owner: int, answer: Outgoing, out: Outbox) -> None:
+        record = self._post.stamp(time, owner, answer.to, answer.message)
+        record.arrived.update(answer.to)
+        (client,) = answer.to
+        if self._place.hosts(client):
+            self._refused(answer.message)
+        else:
+            parcel = Parcel(owner, answer.to, record.data)
+            out.setdefault(client % self._place.stations, []).append(parcel)
+
+    def _refused(self, message: Message) -> None:
+        assert isinstance(message, Refusal)
+        header = message.header
+        self._report.refused.append(f"round {header.round}, segment {header.key}: {message.reason}")
+
+    # -- publishing and following -------------------------------------------------------------
+
+    def _publish(self, time: float, round: int, results: Iterable[Result], out: Outbox) -> None:
+        for result in results:
+            owner = self.agreement.view.owners[result.header.shard]
+            data = self._announce(time, round, owner, result)
+            self._apply(result)
+            for station in range(self._place.stations):
+                if station != self._place.number:
+                    out.setdefault(station, []).append(Parcel(owner, (), data))
+
+    def _announce(self, time: float, round: int, owner: int, result: Result) -> bytes:
+        """Send a result to every member; with sampling it travels in the next round's snapshots."""
+        others = tuple(member for member in self._members if member != owner)
+        record = self._post.stamp(time, owner, others, result)
+        record.arrived.update(m for m in others if not self._missed(owner, m, round))
+        return record.data
+
+    def _missed(self, owner: int, member: int, round: int) -> bool:
+        return self._away(member, round) or self._faults.cut(owner, member, round)
+
+    def _take(self, time: float, parcel: Parcel, message: Message, out: Outbox) -> None:
+        """A message from another station."""
+        match message:
+            case Contribution():
+                self._collect(time, parcel.receivers[0], message, out)
+            case Result():
+                self._apply(message)
+            case _:
+                self._refused(message)
+
+    def _apply(self, result: Result) -> None:
+        owner, round = self.agreement.view.owners[result.header.shard], result.header.round
+        if self._faults.any:
+            for member in self._members:
+                if member != owner and self._missed(owner, member, round):
+                    behind = self._behind.setdefault(member, {})
+                    behind.setdefault(result.header.key, result.previous)
+        for applied in self.replica.offer(result):
+            for client in self._clients.values():
+                client.follow(applied)
+
+    def _included(self, round: int) -> float:
+        results = [self.replica.result_of(key, round) for key in self.agreement.keys]
+        clients = len(self.agreement.view.clients)
+        return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
+
+    # -- catching up --------------------------------------------------------------------------
+
+    def _catch_up(self, time: float, round: int) -> None:
+        """Members that missed results ask a peer for them before they go on."""
+        for member in [m for m in self._behind if not self._away(m, round)]:
+            for key, have in self._behind[member].copy().items():
+                peer = self._peer(member, key, round)
+                if peer is None:
+                    continue
+                del self._behind[member][key]
+                if not self._place.hosts(member):
+                    continue
+                header = self.agreement.header(member, round, key)
+                answers = [CatchUp(header, have), *self.replica.since(key, have, peer)]
+                for number, message in enumerate(answers):
+                    sender, receiver = (peer, member) if number else (member, peer)
+                    self._post.stamp(time, sender, (receiver,), message).arrived.add(receiver)
+            if not self._behind[member]:
+                del self._behind[member]
+
+    def _peer(self, member: int, key: Key, round: int) -> int | None:
+        """The owner of a segment or, if it cannot be reached, the next member that can help."""
+        count = len(self._members)
+        owner = self.agreement.view.owners[key[0]]
+        for peer in (owner, *((member + step) % count for step in range(1, count))):
+            if peer == member or self._away(peer, round) or key in self._behind.get(peer, {}):
+                continue
+            if not self._faults.cut(peer, member, round):
+                return peer
+        return None
+
+    def _forget(self) -> None:
+        """Results that nobody here lacks need not be kept."""
+        lacking: dict[Key, int] = {}
+        for behind in self._behind.values():
+            for key, have in behind.items():
+                lacking[key] = min(have, lacking.get(key, have))
+        for key, version in self.replica.versions.items():
+            self.replica.forget(key, lacking.get(key, version))
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Vector]:
+        """The replica, the clients' own parts of it, and what the trainers keep."""
+        state = self.replica.state() if self._place.number == 0 else {}
+        for member, client in self._clients.items():
+            state.update({f"client/{member}/{k}": v for k, v in client.state().items()})
+        for name, value in self.population.state().items():
+            state[f"trainer/{name}"] = value
+        return state
+
+    def restore(self, round: int, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()`` after a round."""
+        if self._sampling is not None and round:
+            self._enter(self.agreement.in_view(self._sampling.view(round)))
+        self.replica.restore(state)
+        for member, client in self._clients.items():
+            client.restore(under(f"client/{member}/", state))
+        self.population.restore(under("trainer/", state))
+        self._behind.clear()

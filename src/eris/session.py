@@ -1,0 +1,191 @@
+"""A training under way, one round at a time, and its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from eris.core.noise import PrivacyClaim
+from eris.core.vectors import Vector
+from eris.protocol.membership import View
+from eris.protocol.transcript import Transcript
+from eris.runtimes.local import LocalRuntime
+from eris.runtimes.station import Report, Traffic
+
+
+class Engine(Protocol):
+    """What carries a federation through a round."""
+
+    def run_round(self, round: int) -> Report:
+        """One round."""
+        ...
+
+    def models(self) -> dict[int, Vector]:
+        """The models of the members by number; a single one where all hold the same."""
+        ...
+
+    def state(self) -> Mapping[str, Vector]:
+        """Everything that is needed to continue from the end of a round."""
+        ...
+
+    def restore(self, round: int, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()`` after a round."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a training with noise spends in total of every sample's privacy."""
+
+    claim: PrivacyClaim
+    epsilon: float
+    """Over all rounds, at ``delta``."""
+    delta: float
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What happened in one round."""
+
+    round: int
+    traffic: Traffic
+    """Encoded bytes, by member and kind of message."""
+    included: float | None
+    """Mean share of the clients in the round's results; None where nothing is published."""
+    refused: tuple[str, ...] = ()
+    """Contributions and messages that were refused, and why."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What ``evaluate`` said of the model, in rounds in which it was asked."""
+    clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """What clients said of their own training."""
+
+
+class Session:
+    """A training that can be moved on round by round, stopped and continued.
+
+    ``model`` is the federation's model or, where every node has its own, their mean.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        view: View,
+        settings: str,
+        *,
+        record: bool = False,
+        privacy: Budget | None = None,
+    ) -> None:
+        self.engine, self.view, self.settings, self.privacy = engine, view, settings, privacy
+        self.round = 0
+        self.transcript = Transcript(view, settings) if record else None
+
+    @property
+    def model(self) -> Vector:
+        """The current model."""
+        models = self.models()
+        if len(models) == 1:
+            return models[0]
+        total = np.zeros(len(models[0]), np.float64)
+        for model in models:
+            total += model
+        return (total / len(models)).astype(np.float32)
+
+    def models(self) -> list[Vector]:
+        """The nodes' models in their order; a single one where all hold the same."""
+        models = self.engine.models()
+        return [models[member] for member in sorted(models)]
+
+    def step(self) -> RoundRecord:
+        """One more round."""
+        report = self.engine.run_round(self.round + 1)
+        self.round += 1
+        if self.transcript is not None:
+            self.transcript.records += report.records
+        return RoundRecord(
+            self.round,
+            report.traffic,
+            report.included,
+            tuple(report.refused),
+            clients=report.clients,
+        )
+
+    def state(self) -> dict[str, Vector]:
+        """Everything that is needed to continue after this round."""
+        return dict(self.engine.state())
+
+    def restore(self, round: int, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()`` after a round."""
+        self.engine.restore(round, state)
+        self.round = round
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+        self.engine.close()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The outcome of a training."""
+
+    model: Vector
+    history: tuple[RoundRecord, ...]
+    view: View
+    settings: str
+    """The agreed settings as text."""
+    models: tuple[Vector, ...]
+    """The nodes' models in their order; a single one where all hold the same."""
+    transcript: Transcript | None
+    privacy: Budget | None = None
+    runtime: LocalRuntime | None = None
+    """The nodes themselves, where faults struck in the middle of rounds."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last evaluation."""
+        evaluated = [record.metrics for record in self.history if record.metrics]
+        return evaluated[-1] if evaluated else {}
+
+    def sent(self, *kinds: str) -> float:
+        """Mean encoded bytes a client sends in a round; of all messages or those of some kinds
+        ("Contribution": its update, "Result": what it publishes as an aggregator)."""
+        return self._per_client([record.traffic.sent for record in self.history], kinds)
+
+    def received(self, *kinds: str) -> float:
+        """Mean encoded bytes a client is sent in a round."""
+        return self._per_client([record.traffic.received for record in self.history], kinds)
+
+    def busiest(self) -> float:
+        """Mean encoded bytes a round at the busiest member, sent and received together."""
+        load: dict[int, int] = {}
+        for record in self.history:
+            for traffic in (record.traffic.sent, record.traffic.received):
+                for (member, _), size in traffic.items():
+                    load[member] = load.get(member, 0) + size
+        return max(load.values(), default=0) / len(self.history)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
+        about = {"settings": self.settings, "rounds": str(len(self.history))}
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        save_file({"model": self.model}, path, metadata=about)
+
+    def _per_client(
+        self, rounds: Sequence[Mapping[tuple[int, str], int]], kinds: Sequence[str]
+    ) -> float:
+        clients = set(self.view.clients)
+        total = sum(
+            size
+            for traffic in rounds
+            for (member, kind), size in traffic.items()
+            if member in clients and (not kinds or kind in kinds)
+        )
+        return total / len(clients) / len(rounds)
