@@ -169,9 +169,8 @@ class Federation:
             raise InvalidSetting("rounds", rounds, "at least 1")
         noise, budget = self._noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
-        return Session(
-            carrier, self._view(), self.settings.canonical, record=record, privacy=budget
-        )
+        agreed = self.settings.canonical
+        return Session(carrier, self._view(), agreed, record=record, privacy=budget)
 
     def fit(
         self,

@@ -195,11 +195,6 @@ def test_the_order_of_arrival_really_varied() -> None:
     case = Case(FedAvg(0.1), None, RandomPlan(2))
     runtime = case.run()
     assert runtime.faults.struck[Fault.DELAY] > 100
-    assert {fault for fault, count in runtime.faults.struck.items() if count} <= {
-        Fault.DELAY,
-        Fault.LINK,
-        Fault.DROPOUT,
-    }
     assert sum(runtime.faults.struck.values()) == runtime.faults.struck[Fault.DELAY]
 
 

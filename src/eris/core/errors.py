@@ -6,6 +6,19 @@ catch the package's own refusals apart from programming mistakes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint at the nearest of the known names, or nothing.
+
+    >>> did_you_mean("fedadm", ["fedavg", "fedadam"])
+    " (did you mean 'fedadam'?)"
+    """
+    near = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
 
 class ErisError(Exception):
     """Base of every refusal the package raises on purpose."""

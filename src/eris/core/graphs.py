@@ -1,10 +1,9 @@
 """Communication graphs of gossip: who exchanges with whom, and with which weight.
 
-Pure functions of (nodes, settings, seed, round) that every node evaluates alike. Random regular
-graphs are drawn by pairing stubs and pairing those again that made a loop or an edge twice (Steger
-& Wormald, "Generating random regular graphs quickly", 1999). That favours some small graphs, so
-pairs of edges then swap ends at random, a Markov chain in which all graphs are alike likely
-(Cooper, Dyer & Greenhill, "Sampling regular graphs and a peer-to-peer network", 2007).
+Pure functions of (nodes, settings, seed, round) that every node evaluates alike. A random regular
+graph begins as a ring with chords under random names; then pairs of edges swap ends at random, a
+Markov chain in which all regular graphs are alike likely (Cooper, Dyer & Greenhill, "Sampling
+regular graphs and a peer-to-peer network", 2007). Edges are alike likely whatever the swaps do.
 Mixing weights are those of Metropolis and Hastings (Xiao & Boyd, "Fast linear iterations for
 distributed averaging", 2004): symmetric and doubly stochastic, so mixing keeps the mean.
 """
@@ -143,53 +142,30 @@ def connected_random_graph(nodes: int, density: float, seed: int) -> Graph:
 
 
 def _regular(nodes: int, degree: int, seed: int, round: int, draw: int) -> Graph:
-    # Pairing gets stuck where most edges are taken. The complement of a random regular graph is
+    # Where most edges are taken few swaps are possible. The complement of a random regular graph is
     # one too, so the sparser of the two is drawn.
     sparse = min(degree, nodes - 1 - degree)
-    keys = np.empty(0, np.int64)
-    for attempt in range(MOST_DRAWS if sparse else 0):
-        stream = Stream(seed, "regular-graph", round, draw, attempt)
-        keys = _pair(nodes, sparse, stream)
-        if 2 * len(keys) == nodes * sparse:
-            break
-    else:
-        if sparse:  # pragma: no cover - the chance of one attempt is far from 0
-            raise InvalidSetting("degree", degree, f"one that {MOST_DRAWS} attempts can pair")
-    if sparse:
-        keys = _switched(nodes, keys, Stream(seed, "graph-switches", round, draw))
+    neighbours = _ring_with_chords(nodes, sparse)
+    name = Stream(seed, "graph-names", round, draw).permutations(1, nodes)[0]
+    neighbours[name] = name[neighbours]
+    ends = np.stack([np.repeat(np.arange(nodes), sparse), neighbours.ravel()], axis=1)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    attempts = SWITCHES * len(ends)
+    words = Stream(seed, "graph-switches", round, draw).words(0, 3 * attempts)
+    _switch(neighbours, ends, words.reshape(attempts, 3).astype(np.int64))
     if sparse != degree:
-        one, other = np.triu_indices(nodes, 1)
-        everything = one * nodes + other
-        keys = everything[~np.isin(everything, keys)]
-    return _graph(nodes, *np.divmod(keys, nodes))
+        absent = np.ones((nodes, nodes), bool)
+        absent[np.repeat(np.arange(nodes), sparse), neighbours.ravel()] = False
+        np.fill_diagonal(absent, False)
+        neighbours = np.nonzero(absent)[1].reshape(nodes, degree)
+    return Graph(tuple(map(tuple, np.sort(neighbours, axis=1).tolist())))
 
 
-def _pair(nodes: int, degree: int, stream: Stream) -> Indices:
-    """Edges as smaller·nodes + larger end; fewer than wanted if the pairing got stuck."""
-    stubs = np.repeat(np.arange(nodes), degree)
-    edges, used, idle = np.empty(0, np.int64), 0, 0
-    while len(stubs) and idle < 20:
-        order = np.argsort(stream.words(used, len(stubs)), kind="stable")
-        used += len(stubs)
-        ends = np.sort(stubs[order].reshape(-1, 2), axis=1)
-        keys = ends[:, 0] * nodes + ends[:, 1]
-        first = np.zeros(len(keys), bool)
-        first[np.unique(keys, return_index=True)[1]] = True
-        good = first & (ends[:, 0] != ends[:, 1]) & ~np.isin(keys, edges)
-        edges = np.concatenate([edges, keys[good]])
-        stubs = ends[~good].ravel()
-        idle = 0 if good.any() else idle + 1
-    return edges
-
-
-def _switched(nodes: int, keys: Indices, stream: Stream) -> Indices:
-    ends = np.stack(np.divmod(keys, nodes), axis=1)
-    graph = _graph(nodes, ends[:, 0], ends[:, 1])
-    attempts = SWITCHES * len(keys)
-    words = stream.words(0, 3 * attempts).reshape(attempts, 3).astype(np.int64)
-    _switch(np.array(graph.neighbours), ends, words)
-    switched: Indices = ends.min(axis=1) * nodes + ends.max(axis=1)
-    return switched
+def _ring_with_chords(nodes: int, degree: int) -> Indices:
+    """Neighbours on both sides, and for an odd degree (of an even ring) the one opposite."""
+    sides = np.arange(1, degree // 2 + 1)
+    steps = np.concatenate([sides, -sides, [nodes // 2] * (degree % 2)]).astype(np.int64)
+    return (np.arange(nodes)[:, None] + steps) % nodes
 
 
 @compiled

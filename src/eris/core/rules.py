@@ -11,7 +11,6 @@ decompose over shards and are refused by :func:`server_rule`.
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import dataclass, fields
 from typing import ClassVar, Protocol
@@ -19,7 +18,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, trimmed
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, did_you_mean
 from eris.core.vectors import Vector
 
 Slots = tuple[Vector, ...]
@@ -307,14 +306,13 @@ whole updates by their distance, and under sharding no aggregator holds a whole 
             "holds a whole update",
         )
     if name not in RULES:
-        near = difflib.get_close_matches(name, RULES, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise InvalidSetting("rule", name, f"one of {', '.join(RULES)}{hint}")
+        raise InvalidSetting("rule", name, f"one of {', '.join(RULES)}{did_you_mean(name, RULES)}")
     kind = RULES[name]
     known = {item.name for item in fields(kind)}
     for key in settings:
         if key not in known:
-            raise InvalidSetting(f"{name} setting", key, f"one of {', '.join(sorted(known))}")
+            expected = f"one of {', '.join(sorted(known))}{did_you_mean(key, known)}"
+            raise InvalidSetting(f"{name} setting", key, expected)
     rule: ServerRule = kind(**settings)  # type: ignore[arg-type,assignment]
     return rule
 

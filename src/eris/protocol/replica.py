@@ -53,7 +53,7 @@ class Replica:
 
     def settled(self, round: int) -> bool:
         """Whether the result of ``round`` (or a later one) is known for every segment."""
-        return min(self.versions.values()) >= round
+        return round <= 0 or min(self.versions.values()) >= round
 
     def ready(self, round: int) -> bool:
         """Whether a client may train for ``round``: shards drawn anew need the old ones settled."""

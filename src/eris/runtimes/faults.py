@@ -97,6 +97,8 @@ class FaultPlan:
 
     def cut(self, one: int, other: int, round: int) -> bool:
         """Whether the link between two members is down in a round."""
+        if self.link == 0:
+            return False
         low, high = sorted((one, other))
         down = self._chance(self.link, "fault-link", round, low, high)
         self.struck[Fault.LINK] += down

@@ -56,15 +56,8 @@ class RayStations:
     """
 
     def __init__(self, build: Callable[..., Station], count: int | None = None) -> None:
-        self._ray = _ray()
-        self._started = not self._ray.is_initialized()
-        if self._started:
-            self._ray.init(
-                log_to_driver=False,
-                include_dashboard=False,
-                logging_level="ERROR",
-                runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}},
-            )
+        self._started = not _ray().is_initialized()
+        self._ray = connect()
         count = count or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         if count < 1:
             raise InvalidSetting("stations", count, "at least 1")
@@ -114,6 +107,22 @@ class RayStations:
         for part in self._ray.get([getattr(actor, what).remote() for actor in self._actors]):
             found.update(part)
         return found
+
+
+def connect() -> Any:
+    """Ray, connected to a cluster: the one at hand, or a new one on this machine.
+
+    Every worker computes on one thread, so that results do not depend on a machine's cores.
+    """
+    ray = _ray()
+    if not ray.is_initialized():
+        ray.init(
+            log_to_driver=False,
+            include_dashboard=False,
+            logging_level="ERROR",
+            runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}},
+        )
+    return ray
 
 
 def _ray() -> Any:

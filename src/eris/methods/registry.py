@@ -1,0 +1,125 @@
+"""All methods by name: what `eris methods` lists and a recipe names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from eris.core.compress import QSGD, Compressor, Natural, RandK, RandP, UniformQuantiser
+from eris.core.errors import InvalidSetting, did_you_mean
+from eris.methods.ako import Ako
+from eris.methods.dpsgd import DPSGD
+from eris.methods.epidemic import EpidemicLearning
+from eris.methods.eris import ERIS
+from eris.methods.fedavg import FedAvg
+from eris.methods.fedavg_ldp import FedAvgLDP
+from eris.methods.method import GossipMethod, Method
+from eris.methods.min_leakage import MinLeakage
+from eris.methods.muffliato import Muffliato
+from eris.methods.priprune import PriPrune
+from eris.methods.privacy import LocalPrivacy
+from eris.methods.qdpsgd import QDPSGD1
+from eris.methods.shatter import Shatter
+from eris.methods.soteria import SoteriaFL
+
+METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
+    method.name: method
+    for method in (
+        FedAvg,
+        ERIS,
+        MinLeakage,
+        FedAvgLDP,
+        SoteriaFL,
+        PriPrune,
+        Ako,
+        QDPSGD1,
+        DPSGD,
+        EpidemicLearning,
+        Muffliato,
+        Shatter,
+    )
+}
+
+COMPRESSORS: Mapping[str, type[Any]] = {
+    kind.name: kind for kind in (RandP, RandK, QSGD, UniformQuantiser, Natural)
+}
+
+PRIVACY = {field.name: field for field in dataclasses.fields(LocalPrivacy)}
+"""Settings that make the ``privacy`` of a method that takes one."""
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    """A method's settings and their defaults; None where there is none to give.
+
+    >>> settings_of("priprune")
+    {'rate': 0.1, 'adaptive': False, 'energy': 0.5}
+    """
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(_known(name)):  # type: ignore[arg-type]
+        if field.name == "privacy":
+            found["epsilon"] = None
+            found |= {n: f.default for n, f in PRIVACY.items() if n != "epsilon"}
+        else:
+            found[field.name] = None if field.default is dataclasses.MISSING else field.default
+    return found
+
+
+def create(name: str, **settings: Any) -> Method | GossipMethod:
+    """A method from its name and settings; ``epsilon`` turns on local privacy where it is optional.
+
+    >>> create("eris", kept_fraction=0.05).name
+    'eris'
+    >>> create("eris", kept_fractoin=0.05)
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: setting of eris is 'kept_fractoin'; expected one of \
+aggregators, kept_fraction, compressor, plan, capacities, rotate, masks, epsilon, delta, clip, \
+calibration (did you mean 'kept_fraction'?)
+    """
+    method, known = _known(name), settings_of(name)
+    for setting in settings:
+        if setting not in known:
+            expected = f"one of {', '.join(known)}" if known else "none: it has no settings"
+            hint = did_you_mean(setting, known)
+            raise InvalidSetting(f"setting of {name}", setting, expected + hint)
+    if "privacy" in {field.name for field in dataclasses.fields(method)}:  # type: ignore[arg-type]
+        budget = {key: settings.pop(key) for key in PRIVACY if key in settings}
+        if budget.get("epsilon") is not None:
+            settings["privacy"] = LocalPrivacy(**budget)
+        elif set(budget) - {"epsilon"}:
+            found = ", ".join(sorted(set(budget) - {"epsilon"}))
+            raise InvalidSetting(f"setting of {name}", found, "epsilon beside it: the budget")
+    if isinstance(settings.get("compressor"), str):
+        settings["compressor"] = _compressor(settings["compressor"])
+    if isinstance(settings.get("capacities"), list):
+        settings["capacities"] = tuple(settings["capacities"])
+    return method(**settings)
+
+
+def _known(name: str) -> type[Method] | type[GossipMethod]:
+    if name not in METHODS:
+        expected = f"one of {', '.join(METHODS)}{did_you_mean(name, METHODS)}"
+        raise InvalidSetting("method", name, expected)
+    return METHODS[name]
+
+
+def _compressor(text: str) -> Compressor:
+    """A compressor from its name and, after a colon, its number: "qsgd:16".
+
+    >>> _compressor("rand-k:100"), _compressor("natural")
+    (RandK(kept_count=100), Natural())
+    """
+    name, colon, number = text.partition(":")
+    if name not in COMPRESSORS:
+        expected = f"one of {', '.join(COMPRESSORS)}{did_you_mean(name, COMPRESSORS)}"
+        raise InvalidSetting("compressor", text, expected)
+    kind = COMPRESSORS[name]
+    try:
+        numbers = [float(number) if name == "rand-p" else int(number)] if colon else []
+        compressor: Compressor = kind(*numbers)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InvalidSetting):
+            raise
+        raise InvalidSetting("compressor", text, f"{name}:number") from None
+    return compressor

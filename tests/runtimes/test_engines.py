@@ -1,0 +1,163 @@
+"""Every method on every engine: the same bits however many processes carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from eris.core.vectors import Vector
+from eris.federation import Federation
+from eris.methods.registry import METHODS, create
+from eris.runtimes.faults import FaultPlan
+from eris.testing.synthetic import assert_same_bits, initial_model
+from eris.training.trainer import LocalUpdate, PerSampleNoise
+
+N, CLIENTS = 120, 10
+START = initial_model(N)
+SETTINGS: dict[str, dict[str, object]] = {
+    "eris": {"kept_fraction": 0.3, "aggregators": 4},
+    "d-psgd": {"degree": 4},
+    "el": {"degree": 4},
+    "muffliato": {"degree": 4, "steps": 3},
+    "shatter": {"virtual_nodes": 3, "degree": 4},
+}
+
+
+class Pull:
+    """A client that pulls towards its own target and remembers where it was (a momentum)."""
+
+    def __init__(self, client: int) -> None:
+        self.client = client
+        self.target = np.float32(client)
+        self.memory = np.zeros(N, np.float32)
+
+    def update(self, parameters: Vector, round: int) -> LocalUpdate:
+        self.memory = np.float32(0.5) * self.memory + (parameters - self.target)
+        loss = float(np.abs(parameters - self.target).mean())
+        return LocalUpdate(self.memory.copy(), samples=1 + self.client, metrics={"loss": loss})
+
+    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
+        plain = self.update(parameters, round)
+        return LocalUpdate(plain.vector + np.float32(noise.sigma), plain.samples)
+
+    def state(self) -> dict[str, Vector]:
+        return {"memory": self.memory}
+
+    def restore(self, state: dict[str, Vector]) -> None:
+        self.memory = state.get("memory", np.zeros(N, np.float32))
+
+
+def federation(name: str) -> Federation:
+    return Federation(
+        [Pull(client) for client in range(CLIENTS)],
+        START,
+        create(name, **SETTINGS.get(name, {})),
+        rule="fedavg",
+        samples=[1 + client for client in range(CLIENTS)],
+        seed=7,
+    )
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_stations_do_not_change_a_bit(name: str) -> None:
+    faults = FaultPlan(seed=3, link=0.1, churn=0.1, correlation=0.1)
+    sessions = [
+        federation(name).start(8, record=True, faults=faults, stations=count) for count in (1, 3)
+    ]
+    for _ in range(4):
+        one, three = (session.step() for session in sessions)
+        assert one.traffic == three.traffic
+        assert one.included == three.included
+        assert one.clients == three.clients
+    first, second = (session.models() for session in sessions)
+    assert len(first) == len(second)
+    for found, expected in zip(first, second, strict=True):
+        assert_same_bits(found, expected)
+    kept = [
+        sorted((r.sender, r.receivers, r.data) for r in session.transcript.records)
+        for session in sessions
+        if session.transcript is not None
+    ]
+    assert len(kept) == 2
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_session_continues_from_its_state(name: str) -> None:
+    whole = federation(name).start(6)
+    for _ in range(3):
+        whole.step()
+    state = {key: np.array(value) for key, value in whole.state().items()}
+    for _ in range(3):
+        whole.step()
+    resumed = federation(name).start(6, stations=2)
+    resumed.restore(3, state)
+    while resumed.round < 6:
+        resumed.step()
+    for found, expected in zip(resumed.models(), whole.models(), strict=True):
+        assert_same_bits(found, expected)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    from eris.runtimes.ray import connect
+
+    started = connect()
+    yield
+    started.shutdown()
+
+
+@pytest.mark.parametrize("name", ["eris", "soteriafl", "ako", "shatter"])
+def test_ray_gives_the_same_bits(name: str, cluster: None) -> None:
+    local = federation(name).fit(3, progress=False, record=True)
+    spread = federation(name).fit(3, progress=False, record=True, engine="ray")
+    for found, expected in zip(spread.models, local.models, strict=True):
+        assert_same_bits(found, expected)
+    assert [r.traffic for r in spread.history] == [r.traffic for r in local.history]
+    assert local.transcript is not None
+    assert spread.transcript is not None
+    assert sorted(r.data for r in spread.transcript.records) == sorted(
+        r.data for r in local.transcript.records
+    )
+
+
+def test_a_large_population_costs_what_is_sampled() -> None:
+    """Counted in work, not in seconds: updates asked for, and bytes sent."""
+    asked: list[int] = []
+
+    class Crowd:
+        def __len__(self) -> int:
+            return 100_000
+
+        def updates(
+            self,
+            clients: list[int],
+            models: Vector,
+            round: int,
+            noise: PerSampleNoise | None = None,
+        ) -> Iterator[LocalUpdate]:
+            asked.extend(clients)
+            for client in clients:
+                yield LocalUpdate(models - np.float32(client % 7), samples=1)
+
+        def state(self) -> dict[str, Vector]:
+            return {}
+
+        def restore(self, state: dict[str, Vector]) -> None:
+            assert state == {}
+
+    for name in ("fedavg", "eris"):
+        asked.clear()
+        crowd = Federation(Crowd(), START, create(name), sampled=100, seed=1)
+        fit = crowd.fit(3, progress=False, record=True)
+        assert len(asked) == 300
+        assert len(set(asked)) > 290
+        hundred = Federation(Crowd(), START, create(name), sampled=100, seed=1)
+        assert_same_bits(hundred.fit(3, progress=False, engine="local").model, fit.model)
+        sent = [sum(record.traffic.sent.values()) for record in fit.history]
+        # The first round needs no model to be fetched; the others are alike.
+        assert sent[0] < sent[1]
+        assert abs(sent[1] - sent[2]) < 0.02 * sent[1]
+        assert all(record.included == 1 for record in fit.history)
