@@ -87,6 +87,7 @@ class Federation:
             expected = f"one for each of {len(clients)} clients"
             raise InvalidSetting("names", len(self.names), expected)
         self.seed, self.sampled = seed, sampled
+        self._sampling: Sampling | None = None
         self.rule = server_rule(rule) if isinstance(rule, str) else rule
         _check_names(settings)
         if isinstance(self.method, GossipMethod):
@@ -113,7 +114,6 @@ class Federation:
             expected = "nothing: every client has a reference, which needs a lasting membership"
             raise InvalidSetting("sampled", self.sampled, expected)
         self._privacy = parts.privacy
-        self._sampling = None
         if self.sampled is not None:
             template = replace(parts.view, samples=None)
             self._sampling = Sampling(template, self.names, self.seed)
@@ -170,7 +170,8 @@ class Federation:
         noise, budget = self._noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical
-        return Session(carrier, self._view(), agreed, record=record, privacy=budget)
+        sampled = self._sampling.view if self._sampling is not None else None
+        return Session(carrier, self._view(), agreed, record=record, privacy=budget, views=sampled)
 
     def fit(
         self,

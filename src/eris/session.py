@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -72,7 +72,8 @@ class RoundRecord:
 class Session:
     """A training that can be moved on round by round, stopped and continued.
 
-    ``model`` is the federation's model or, where every node has its own, their mean.
+    ``model`` is the federation's model or, where every node has its own, their mean. ``views`` says
+    who takes part in a round, where clients are sampled.
     """
 
     def __init__(
@@ -83,9 +84,10 @@ class Session:
         *,
         record: bool = False,
         privacy: Budget | None = None,
+        views: Callable[[int], View] | None = None,
     ) -> None:
         self.engine, self.view, self.settings, self.privacy = engine, view, settings, privacy
-        self.round = 0
+        self.round, self._views = 0, views
         self.transcript = Transcript(view, settings) if record else None
 
     @property
@@ -110,6 +112,8 @@ class Session:
         self.round += 1
         if self.transcript is not None:
             self.transcript.records += report.records
+            if self._views is not None:
+                self.transcript.epochs[self.round] = self._views(self.round)
         return RoundRecord(
             self.round,
             report.traffic,

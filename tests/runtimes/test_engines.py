@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from eris.core.vectors import Vector
 from eris.federation import Federation
 from eris.methods.registry import METHODS, create
+from eris.protocol.transcript import Transcript
 from eris.runtimes.faults import FaultPlan
 from eris.testing.synthetic import assert_same_bits, initial_model
 from eris.training.trainer import LocalUpdate, PerSampleNoise
@@ -45,7 +47,7 @@ class Pull:
     def state(self) -> dict[str, Vector]:
         return {"memory": self.memory}
 
-    def restore(self, state: dict[str, Vector]) -> None:
+    def restore(self, state: Mapping[str, Vector]) -> None:
         self.memory = state.get("memory", np.zeros(N, np.float32))
 
 
@@ -123,7 +125,7 @@ def test_ray_gives_the_same_bits(name: str, cluster: None) -> None:
     )
 
 
-def test_a_large_population_costs_what_is_sampled() -> None:
+def test_a_large_population_costs_what_is_sampled(tmp_path: Path) -> None:
     """Counted in work, not in seconds: updates asked for, and bytes sent."""
     asked: list[int] = []
 
@@ -133,19 +135,20 @@ def test_a_large_population_costs_what_is_sampled() -> None:
 
         def updates(
             self,
-            clients: list[int],
-            models: Vector,
+            clients: Sequence[int],
+            models: Vector | Sequence[Vector],
             round: int,
             noise: PerSampleNoise | None = None,
         ) -> Iterator[LocalUpdate]:
             asked.extend(clients)
+            assert isinstance(models, np.ndarray)
             for client in clients:
                 yield LocalUpdate(models - np.float32(client % 7), samples=1)
 
         def state(self) -> dict[str, Vector]:
             return {}
 
-        def restore(self, state: dict[str, Vector]) -> None:
+        def restore(self, state: Mapping[str, Vector]) -> None:
             assert state == {}
 
     for name in ("fedavg", "eris"):
@@ -161,3 +164,13 @@ def test_a_large_population_costs_what_is_sampled() -> None:
         assert sent[0] < sent[1]
         assert abs(sent[1] - sent[2]) < 0.02 * sent[1]
         assert all(record.included == 1 for record in fit.history)
+    assert fit.transcript is not None
+    path = tmp_path / "sampled.eris"
+    fit.transcript.save(path)
+    read = Transcript.load(path)
+    assert read.epochs == fit.transcript.epochs
+    assert sorted(read.epochs) == [1, 2, 3]
+    owner = next(iter(read.epochs[2].owners))
+    seen = {c.header.sender for c in read.as_aggregator(owner).contributions()}
+    assert seen <= set(read.epochs[2].clients)
+    assert len(seen) >= 98

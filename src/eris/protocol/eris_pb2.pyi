@@ -149,7 +149,7 @@ class Record(_message.Message):
     def __init__(self, time: _Optional[float] = ..., sender: _Optional[int] = ..., receivers: _Optional[_Iterable[int]] = ..., message: _Optional[bytes] = ..., arrived: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class TranscriptHeader(_message.Message):
-    __slots__ = ("version", "settings", "members", "clients", "owners", "final_model", "samples", "epoch")
+    __slots__ = ("version", "settings", "members", "clients", "owners", "final_model", "samples", "epoch", "epochs")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class TranscriptHeader(_message.Message):
     FINAL_MODEL_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
     version: int
     settings: str
     members: _containers.RepeatedScalarFieldContainer[str]
@@ -166,4 +167,15 @@ class TranscriptHeader(_message.Message):
     final_model: bytes
     samples: _containers.RepeatedScalarFieldContainer[int]
     epoch: int
-    def __init__(self, version: _Optional[int] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., final_model: _Optional[bytes] = ..., samples: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    epochs: _containers.RepeatedCompositeFieldContainer[Roles]
+    def __init__(self, version: _Optional[int] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., final_model: _Optional[bytes] = ..., samples: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[Roles, _Mapping]]] = ...) -> None: ...
+
+class Roles(_message.Message):
+    __slots__ = ("epoch", "clients", "owners")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    clients: _containers.RepeatedScalarFieldContainer[int]
+    owners: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ...) -> None: ...

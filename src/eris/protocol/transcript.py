@@ -8,7 +8,7 @@ contributions to the shards it owns; a link carries what one member sends anothe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +20,7 @@ from eris.core.vectors import Vector
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.codec import VERSION, decode
 from eris.protocol.membership import View as Membership
-from eris.protocol.messages import Contribution, Message, Result
+from eris.protocol.messages import Contribution, Message, Result, Share
 
 _MAGIC = b"ERIS-TRANSCRIPT\n"
 _LARGEST_RECORD = 1 << 30
@@ -72,6 +72,11 @@ class Observation:
         mine = (record.message for record in self.records if record.sender in self.members)
         return (message for message in mine if isinstance(message, Contribution))
 
+    def shares(self) -> Iterator[Share]:
+        """Pieces of other nodes' models that reached the observer (gossip)."""
+        foreign = (record.message for record in self.records if record.sender not in self.members)
+        return (message for message in foreign if isinstance(message, Share))
+
     def results(self) -> Iterator[Result]:
         """Published results that the observer received or made."""
         return (m for m in self.messages() if isinstance(m, Result))
@@ -92,6 +97,8 @@ class Transcript:
     settings: str = ""
     records: list[Record] = field(default_factory=list)
     final_model: Vector | None = None
+    epochs: dict[int, Membership] = field(default_factory=dict)
+    """Where members are sampled: who did what in which epoch."""
 
     def record(self, time: float, sender: int, receivers: tuple[int, ...], data: bytes) -> Record:
         """Note a message that was sent; the runtime adds to ``arrived`` whom it reaches."""
@@ -103,15 +110,15 @@ class Transcript:
 
     def as_aggregator(self, member: int) -> Observation:
         """All that a member that owns shards sends and receives."""
-        owners = sorted(set(self.membership.owners))
+        owners = self._owners()
         if member not in owners:
-            known = ", ".join(map(str, owners))
+            known = ", ".join(map(str, sorted(owners))) or "none; this run had no owners"
             raise InvalidSetting("observer", member, f"a member that owns a shard: {known}")
         return self._seen_by(f"aggregator {member}", {member}, lambda r: _touches(r, {member}))
 
     def as_server(self) -> Observation:
         """All that the one owner of everything sees (central methods)."""
-        owners = set(self.membership.owners)
+        owners = self._owners()
         if len(owners) != 1:
             raise InvalidSetting("observer", "server", f"one owner; this run had {len(owners)}")
         return self.as_aggregator(owners.pop())
@@ -127,6 +134,16 @@ class Transcript:
                 or (member in r.arrived and not isinstance(r.message, Contribution))
             ),
         )
+
+    def as_neighbour(self, member: int) -> Observation:
+        """A node that gossips: what reaches it, through its virtual nodes too, and what it sends.
+
+        Virtual nodes pass on what they receive, so their owner's view holds it.
+        """
+        self._known(member)
+        if self._owners():
+            raise InvalidSetting("observer", "neighbour", "a run in which nodes gossip")
+        return self._seen_by(f"neighbour {member}", {member}, lambda r: _touches(r, {member}))
 
     def as_coalition(self, members: Iterable[int]) -> Observation:
         """Several members that put together all they send and receive."""
@@ -152,6 +169,11 @@ class Transcript:
             raise InvalidSetting("observer", "final model", "a transcript of a finished run")
         return Observation("final model", (), final_model=self.final_model)
 
+    def _owners(self) -> set[int]:
+        """Everyone who ever owned a shard."""
+        views = self.epochs.values() if self.epochs else (self.membership,)
+        return {owner for view in views for owner in view.owners}
+
     def _known(self, member: int) -> None:
         count = len(self.membership.members)
         if not 0 <= member < count:
@@ -175,6 +197,10 @@ class Transcript:
             owners=self.membership.owners,
             samples=self.membership.samples or (),
             epoch=self.membership.epoch,
+            epochs=[
+                pb.Roles(epoch=epoch, clients=view.clients, owners=view.owners)
+                for epoch, view in self.epochs.items()
+            ],
         )
         if self.final_model is not None:
             header.final_model = self.final_model.astype("<f4").tobytes()
@@ -219,6 +245,14 @@ class Transcript:
                 transcript = cls(
                     membership, header.settings, final_model=model if len(model) else None
                 )
+                for roles in header.epochs:
+                    transcript.epochs[roles.epoch] = replace(
+                        membership,
+                        clients=tuple(roles.clients),
+                        owners=tuple(roles.owners),
+                        samples=None,
+                        epoch=roles.epoch,
+                    )
                 while (line := _read(file, path)) is not None:
                     record = pb.Record.FromString(line)
                     read = transcript.record(
