@@ -50,17 +50,25 @@ class Prune:
 
     def withheld(self, update: Vector) -> NDArray[np.bool_]:
         """Which coordinates of a whole update stay at the client; ties go to the lower index."""
-        order = np.argsort(-np.abs(update), kind="stable")
-        if self.rate is not None:
-            count = round(self.rate * len(update))
-        else:
-            assert self.energy is not None
-            squares = np.square(update[order], dtype=np.float64)
-            left = squares.sum() - np.concatenate([[0.0], np.cumsum(squares)])
-            count = int(np.argmax(left <= self.energy * left[0]))
-        mask = np.zeros(len(update), bool)
-        mask[order[:count]] = True
+        sizes = np.abs(update)
+        count = self._count(sizes)
+        if count == 0:
+            return np.zeros(len(update), bool)
+        least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+        mask = sizes > least
+        ties = np.flatnonzero(sizes == least)
+        mask[ties[: count - int(mask.sum())]] = True
         return mask
+
+    def _count(self, sizes: Vector) -> int:
+        """How many of these magnitudes to withhold."""
+        if self.rate is not None:
+            return round(self.rate * len(sizes))
+        assert self.energy is not None
+        squares = np.square(np.sort(sizes), dtype=np.float64)
+        sent = np.concatenate([[0.0], np.cumsum(squares)])  # energy of the smallest 0, 1, 2, …
+        most = int(np.searchsorted(sent, self.energy * sent[-1], side="right")) - 1
+        return len(sizes) - most
 
     def encode(self, values: Vector, draw: Stream) -> Encoded:
         """Which coordinates are not zero, one bit each, and their values."""

@@ -1,0 +1,274 @@
+"""The papers' experiments by name: what is run, what the paper reports, what comes out here.
+
+Every row is a recipe that is run for several seeds and kept as any other run is, so an experiment
+that was stopped goes on where it was, and `eris runs show` tells everything about each of its runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from eris.core.errors import InvalidSetting, did_you_mean
+from eris.experiments import runner
+from eris.experiments.progress import Progress, size
+from eris.experiments.recipe import Recipe
+from eris.experiments.store import RECORD, Run
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table, or one point of a curve."""
+
+    label: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    paper: str = "–"
+    """What the paper reports, as printed."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Rows that differ from one base recipe."""
+
+    name: str
+    title: str
+    base: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    curve: str | None = None
+    """The recipe's key that the rows vary, for a picture."""
+
+    def recipe(self, row: Row, seed: int) -> Recipe:
+        """What one run of a row is."""
+        name = f"{self.name}-{_slug(row.label)}-{seed}"
+        return Recipe().changed({**self.base, **row.changes, "name": name, "seed": seed})
+
+
+def dsc_fraction(rounds: int) -> float:
+    """The ERIS authors' kept share, k/n = 1/(4·log₂ T).
+
+    >>> round(dsc_fraction(160), 4)
+    0.0341
+    """
+    return 1 / (4 * math.log2(rounds))
+
+
+MNIST_ROUNDS, CIFAR_ROUNDS, FAULT_ROUNDS = 160, 120, 200
+_PER_ROUND = {"method.calibration": "per-round"}
+
+
+def _images(data: str, rounds: int) -> dict[str, Any]:
+    """The papers' unbiased setting: one full-batch step of SGD with momentum, kept."""
+    return {
+        "data.name": data,
+        "data.clients": 50,
+        "data.samples": 16,
+        "training.rounds": rounds,
+        "training.learning_rate": 0.01,
+        "training.momentum": 0.9,
+    }
+
+
+def _methods(rounds: int, paper: Sequence[str]) -> tuple[Row, ...]:
+    """The methods of ERIS tables 7–13 that this package has, with the paper's figures in order."""
+    rows: list[tuple[str, dict[str, Any]]] = [
+        ("FedAvg", {"method.name": "fedavg"}),
+        ("ERIS", {"method.name": "eris"}),
+        ("ERIS + DSC", {"method.name": "eris", "method.kept_fraction": dsc_fraction(rounds)}),
+        ("ERIS + DSC, paper mode", {
+            "method.name": "eris", "method.kept_fraction": dsc_fraction(rounds),
+            "method.masks": "independent",
+        }),
+        ("FedAvg-LDP ε 10", {"method.name": "fedavg-ldp", "method.epsilon": 10.0, **_PER_ROUND}),
+        ("FedAvg-LDP ε 1", {"method.name": "fedavg-ldp", "method.epsilon": 1.0, **_PER_ROUND}),
+        ("SoteriaFL ε 10", {"method.name": "soteriafl", "method.epsilon": 10.0, **_PER_ROUND}),
+        ("SoteriaFL ε 1", {"method.name": "soteriafl", "method.epsilon": 1.0, **_PER_ROUND}),
+        ("PriPrune 0.01", {"method.name": "priprune", "method.rate": 0.01}),
+        ("PriPrune 0.05", {"method.name": "priprune", "method.rate": 0.05}),
+        ("PriPrune 0.1", {"method.name": "priprune", "method.rate": 0.1}),
+        ("Shatter", {"method.name": "shatter", "method.virtual_nodes": 8, "method.degree": 4}),
+    ]  # fmt: skip
+    return tuple(
+        Row(label, changes, figure) for (label, changes), figure in zip(rows, paper, strict=True)
+    )
+
+
+def _rates(kind: str, label: str) -> tuple[Row, ...]:
+    rates = (0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+    return tuple(Row(f"{label} {rate:g}", {f"faults.{kind}": rate}) for rate in rates)
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(
+            "mnist",
+            "ERIS table 12: MNIST, LeNet-5, 16 samples a client, unbiased",
+            _images("mnist", MNIST_ROUNDS),
+            _methods(
+                MNIST_ROUNDS,
+                (
+                    "89.23 ± 0.74", "89.27 ± 0.73", "90.04 ± 0.43", "90.04 ± 0.43", "64.40 ± 1.53",
+                    "19.80 ± 1.38", "67.01 ± 1.31", "12.72 ± 1.33", "84.81 ± 0.31", "26.47 ± 2.59",
+                    "19.46 ± 1.35", "14.55 ± 4.24",
+                ),
+            ),
+        ),
+        Experiment(
+            "cifar10",
+            "ERIS table 10: CIFAR-10, ResNet-9, 16 samples a client, unbiased",
+            _images("cifar10", CIFAR_ROUNDS) | {"model.name": "resnet9"},
+            (
+                Row("FedAvg", {"method.name": "fedavg"}, "34.43 ± 1.04"),
+                Row("ERIS + DSC", {
+                    "method.name": "eris", "method.aggregators": 50,
+                    "method.kept_fraction": dsc_fraction(CIFAR_ROUNDS),
+                }, "34.08 ± 1.05"),
+            ),
+        ),
+        Experiment(
+            "dropout",
+            "ERIS figure 11: aggregators away (accuracy keeps up to 70 %)",
+            _images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
+            _rates("dropout", "dropout"),
+            curve="faults.dropout",
+        ),
+        Experiment(
+            "links",
+            "ERIS figure 12: client–aggregator links down (accuracy keeps up to 50 %)",
+            _images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
+            _rates("link", "links down"),
+            curve="faults.link",
+        ),
+    )
+}  # fmt: skip
+
+
+def named(name: str) -> Experiment:
+    """The experiment of that name."""
+    if name not in EXPERIMENTS:
+        expected = f"one of {', '.join(EXPERIMENTS)}{did_you_mean(name, EXPERIMENTS)}"
+        raise InvalidSetting("experiment", name, expected)
+    return EXPERIMENTS[name]
+
+
+def reproduce(
+    experiment: Experiment, seeds: Sequence[int], root: Path, progress: Progress
+) -> dict[str, list[Run]]:
+    """Run what is not yet finished of an experiment; the runs of every row."""
+    done: dict[str, list[Run]] = {}
+    for row in experiment.rows:
+        for seed in seeds:
+            recipe = experiment.recipe(row, seed)
+            path = root / str(recipe.name)
+            finished = (path / RECORD).is_file() and Run(path).state == "finished"
+            run = Run(path) if finished else runner.start(recipe, root, progress)
+            if run.state != "finished":
+                return done  # asked to stop
+            done.setdefault(row.label, []).append(run)
+    return done
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to: at its end, and where its loss was lowest."""
+
+    accuracy: float
+    nodes: float | None
+    """Mean accuracy of single nodes' models, where each has its own."""
+    best_round: int
+    best_accuracy: float
+    sent: float
+    received: float
+    epsilon: float | None
+
+    @classmethod
+    def of(cls, run: Run) -> Outcome:
+        """Read a finished run."""
+        rounds = run.rounds()
+        evaluated = [line for line in rounds if line["metrics"]]
+        best = min(evaluated, key=lambda line: line["metrics"]["loss"] or math.inf)
+        last, spent = evaluated[-1]["metrics"], run.about.get("privacy")
+        return cls(
+            last["accuracy"],
+            last.get("node_accuracy"),
+            best["round"],
+            best["metrics"]["accuracy"],
+            float(np.mean([line["clients_sent"] / line["clients"] for line in rounds])),
+            float(np.mean([line["clients_received"] / line["clients"] for line in rounds])),
+            spent["epsilon"] if spent else None,
+        )
+
+
+def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
+    """Ours beside the paper's."""
+    shown = Table(
+        "", "ours, %", "at lowest loss", "of round", "paper, %", "ε in all", "up", "down",
+        title=experiment.title,
+    )  # fmt: skip
+    for row in experiment.rows:
+        found = [Outcome.of(run) for run in runs.get(row.label, ())]
+        if not found:
+            continue
+        spent = found[0].epsilon
+        own = [outcome.nodes for outcome in found if outcome.nodes is not None]
+        nodes = f" (a node: {_spread(own)})" if own else ""
+        shown.add_row(
+            row.label,
+            _spread([outcome.accuracy for outcome in found]) + nodes,
+            _spread([outcome.best_accuracy for outcome in found]),
+            f"{np.mean([outcome.best_round for outcome in found]):.0f}",
+            row.paper,
+            "–" if spent is None else f"{spent:,.0f}",
+            size(float(np.mean([outcome.sent for outcome in found]))),
+            size(float(np.mean([outcome.received for outcome in found]))),
+        )
+    return shown
+
+
+def draw(experiment: Experiment, runs: Mapping[str, Sequence[Run]], path: Path) -> None:
+    """Accuracy, and the round of the lowest loss, along the curve."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    assert experiment.curve is not None
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    rows = [row for row in experiment.rows if row.label in runs]
+    places = [row.changes[experiment.curve] for row in rows]
+    outcomes = [[Outcome.of(run) for run in runs[row.label]] for row in rows]
+    for axis, what, label in (
+        (left, "accuracy", "test accuracy"),
+        (right, "best_round", "round of the lowest loss"),
+    ):
+        values = [[getattr(outcome, what) for outcome in some] for some in outcomes]
+        means, spread = [np.mean(v) for v in values], [np.std(v) for v in values]
+        axis.errorbar(places, means, spread, marker="o", capsize=3)
+        axis.set(xlabel=experiment.curve.rpartition(".")[2], ylabel=label)
+        axis.grid(alpha=0.3)
+    figure.suptitle(experiment.title)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def _spread(shares: Sequence[float]) -> str:
+    """Mean and deviation over seeds, in percent."""
+    mean = 100 * float(np.mean(shares))
+    return f"{mean:.2f} ± {100 * float(np.std(shares)):.2f}" if len(shares) > 1 else f"{mean:.2f}"
+
+
+def _slug(label: str) -> str:
+    """A label as part of a folder's name.
+
+    >>> _slug("ERIS + DSC, paper mode"), _slug("FedAvg-LDP ε 10")
+    ('eris-dsc-paper-mode', 'fedavg-ldp-10')
+    """
+    words = "".join(c if c.isascii() and (c.isalnum() or c == ".") else " " for c in label.lower())
+    return "-".join(words.split())
