@@ -242,7 +242,7 @@ def payload_cases(kind: str, payload: str) -> list[Case]:
     parameter, bad = f"{payload}.parameter", "expected 0 or more"
     return [
         Case(kind, setting(f"{payload}.encoding", 0), f"{payload}.encoding", "0 is not known"),
-        Case(kind, setting(f"{payload}.encoding", 7), f"{payload}.encoding", "7 is not known"),
+        Case(kind, setting(f"{payload}.encoding", 99), f"{payload}.encoding", "99 is not known"),
         Case(kind, setting(f"{payload}.encoding", -1), f"{payload}.encoding", "-1 is not known"),
         Case(kind, setting(parameter, -1.0), parameter, bad),
         Case(kind, setting(parameter, -1e-45), parameter, bad),

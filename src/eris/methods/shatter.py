@@ -8,7 +8,7 @@ virtual nodes each; a fresh r-regular graph over all N·k virtual nodes every ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from eris.core.chunks import Chunking, ChunkKind
@@ -17,6 +17,7 @@ from eris.core.graphs import check_degree
 from eris.core.vectors import Vector
 from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
 from eris.methods.method import GossipComposition
+from eris.methods.privacy import LocalPrivacy
 from eris.protocol.gossip import GossipSettings, Peer
 from eris.protocol.virtual import PHASES, Ownership, RealNode, Shattering, VirtualNode
 
@@ -27,7 +28,8 @@ class Shatter:
 
     ``chunking`` is static (the paper's choice), or for comparison linear, replacement or dynamic
     (appendix C); with replacement, chunks that overlap betray that they have one owner. Without
-    ``full_sharing`` a node shares one random chunk a round and no other (section 6.5).
+    ``full_sharing`` a node shares one random chunk a round and no other (section 6.5). ``privacy``
+    adds local differential privacy.
 
     ``owner_secret`` decides which virtual node is whose. It is in no message and not in the agreed
     settings. By default it follows from the run's seed, so that simulations repeat, and hides
@@ -48,6 +50,7 @@ class Shatter:
     chunking: ChunkKind = "static"
     full_sharing: bool = True
     owner_secret: int | None = field(default=None, repr=False)
+    privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "shatter"
     paper: ClassVar[str] = (
         "Biswas, Even, Kermarrec, Massoulié, Pires, Sharma, de Vos: Noiseless privacy-preserving "
@@ -93,4 +96,5 @@ class Shatter:
                 return RealNode(parts, member, initial)
             return VirtualNode(parts, member)
 
-        return compose_nodes(settings, names, samples, PHASES, build, virtual)
+        parts = compose_nodes(settings, names, samples, PHASES, build, virtual)
+        return replace(parts, privacy=self.privacy)

@@ -59,11 +59,14 @@ class Swarm:
             outgoing = self._train(round)
         else:
             # All turns before any delivery: what they send belongs to the next phase.
-            outgoing = {member: peer.turn(phase - 1) for member, peer in self.peers.items()}
+            outgoing = {
+                member: peer.turn(phase - 1)
+                for member, peer in self.peers.items()
+                if not self._faults.churned(member, round)
+            }
         out: Outbox = {}
         for member, messages in outgoing.items():
-            if not self._faults.churned(member, round):
-                self._send(round + phase / 100, round, member, messages, out)
+            self._send(round + phase / 100, round, member, messages, out)
         return out
 
     def report(self) -> Report:
@@ -86,8 +89,10 @@ class Swarm:
             check_update(update, self.composition.members[member], len(models[0]))
             self._report.clients[member] = update.metrics
             outgoing[member] = self.peers[member].begin(round, update.vector)
+        # Members that are away do not enter the round, so what they have yet to send is kept.
         for member in self.peers.keys() - outgoing.keys():
-            outgoing[member] = self.peers[member].begin(round, None)
+            if not self._faults.churned(member, round):
+                outgoing[member] = self.peers[member].begin(round, None)
         return {member: outgoing[member] for member in sorted(outgoing)}
 
     def _send(
