@@ -282,7 +282,8 @@ class Federation:
         privacy: LocalPrivacy | None = self._privacy
         if privacy is None:
             return None, None
-        releases = rounds * int(getattr(self.population, "passes", 1))
+        # Noise in every step: a sample that several steps of a round use is released as often.
+        releases = rounds * int(getattr(self.population, "uses_of_a_sample", 1))
         seed = hashlib.sha256(f"noise/{self.seed}".encode()).digest()[:8]
         sigma = privacy.sigma(releases)
         noise = PerSampleNoise(privacy.clip, sigma, int.from_bytes(seed, "little"))

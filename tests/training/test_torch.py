@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,45 +24,9 @@ from eris.training.torch import (
     unflatten,
 )
 from eris.training.trainer import Trainer
+from training.small import RATE, by_autograd, network, some_data, start, trainer
 
-RATE = 0.1
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    with single_threaded():
-        yield
-
-
-def network(seed: int = 0, dropout: float = 0.0) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return nn.Sequential(
-            nn.Linear(6, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3, bias=True)
-        )
-
-
-def some_data(count: int = 12, seed: int = 1) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(count, 6, generator=generator)
-    return inputs, torch.randint(0, 3, (count,), generator=generator)
-
-
-def start() -> Vector:
-    return flatten(network(5))
-
-
-def trainer(model: nn.Module | None = None, **settings: Any) -> TorchTrainer:
-    settings.setdefault("learning_rate", RATE)
-    return TorchTrainer(model or network(), *some_data(), **settings)
-
-
-def by_autograd(parameters: Vector, inputs: Tensor, targets: Tensor) -> Vector:
-    model = network()
-    unflatten(parameters, model)
-    functional.cross_entropy(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
-    grads = [parameter.grad for parameter in model.parameters()]
-    return np.concatenate([g.numpy().ravel() for g in grads if g is not None])
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def by_optimizer(parameters: Vector, steps: int, momentum: float) -> list[Vector]:

@@ -8,7 +8,7 @@ paper's own network for CIFAR-10, 16-32-64 channels, three blocks each, shortcut
 
 Normalisation is a choice the user sees, because batch norm does not fit a federation: its running
 statistics are not parameters, so they are neither sent nor averaged. ``eris.training.torch``
-refuses such a model unless told to leave them in the module.
+refuses such a model unless told what to do with them.
 """
 
 from __future__ import annotations

@@ -64,6 +64,11 @@ class Trainers:
     def __len__(self) -> int:
         return len(self._trainers)
 
+    @property
+    def uses_of_a_sample(self) -> int:
+        """How many steps of a round may use one sample, as far as trainers say."""
+        return max(int(getattr(trainer, "uses_of_a_sample", 1)) for trainer in self._trainers)
+
     def updates(
         self,
         clients: Sequence[int],

@@ -1,9 +1,9 @@
 """One client's training in PyTorch: from the flat model and the client's data to its update.
 
-The update is the pseudo-gradient (x − x_k)/λ of plain SGD with optional momentum. As every step
-subtracts λ times the momentum buffer, that is the sum of the buffers of the local steps; it is
-accumulated as that sum, which spares the cancellation of subtracting two nearly equal models. For
-one step it is the gradient or, with momentum, the momentum-averaged gradient.
+The update is the pseudo-gradient (x − x_k)/λ. As every step subtracts λ times a direction (the
+gradient, the momentum, Adam's ratio of moments), that is the sum of the directions of the local
+steps; it is accumulated as that sum, which spares the cancellation of subtracting two nearly equal
+models. For one step of plain SGD it is the gradient.
 
 Nothing here changes PyTorch's process-wide state. Results are reproducible bit for bit for a given
 number of threads; PyTorch splits sums by thread, so compare runs under ``single_threaded()``.
@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, TypedDict, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -27,54 +27,59 @@ from torch.nn import functional
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.training.trainer import LocalUpdate
+from eris.training.estimators import gradient_estimator
+from eris.training.evaluation import (
+    Evaluation,
+    RatingError,
+    check_data,
+    evaluate,
+    evaluate_ratings,
+    normalise,
+)
+from eris.training.flat import FlatParameters, flatten, parameter_count, unflatten
+from eris.training.gradients import Chosen, ClientGradients, Loss, check_forward
+from eris.training.memory import Memory, restored, saved
+from eris.training.optimisers import optimiser_rule
+from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
+from eris.training.private import NoisySteps
+from eris.training.statistics import mixing_layer, statistics_length, using_statistics
+from eris.training.trainer import LocalUpdate, PerSampleNoise
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""The mean loss of a batch from the model's output and the targets."""
+__all__ = [
+    "Evaluation",
+    "LocalTraining",
+    "Loss",
+    "RatingError",
+    "RunningStatistics",
+    "TorchTrainer",
+    "TrainerSettings",
+    "evaluate",
+    "evaluate_ratings",
+    "flatten",
+    "normalise",
+    "parameter_count",
+    "single_threaded",
+    "torch_clients",
+    "unflatten",
+]
 
-RunningStatistics = Literal["refuse", "ignore"]
-"""What to do with a model that has running statistics (batch norm), which are no parameters.
-
-``refuse`` is an error. ``ignore`` leaves them in the module: they do not travel, and clients that
-share the module share them too.
-"""
-
-MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
-
-
-def parameter_count(module: nn.Module) -> int:
-    """How many trainable parameters a model has: the length of its flat vector.
-
-    >>> parameter_count(nn.Linear(3, 2))
-    8
-    """
-    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
-
-
-def flatten(module: nn.Module, *, running_statistics: RunningStatistics = "refuse") -> Vector:
-    """The trainable parameters as one vector, in the order of ``module.parameters()``."""
-    with torch.no_grad():
-        return _joined(_trainable(module, running_statistics)).cpu().numpy()
-
-
-def unflatten(
-    vector: Vector, module: nn.Module, *, running_statistics: RunningStatistics = "refuse"
-) -> None:
-    """Write a flat vector into the trainable parameters of ``module``; the inverse of flatten."""
-    parameters = _trainable(module, running_statistics)
-    _write(_checked(vector, module, parameters), parameters)
+StepGradient = Callable[[int, Tensor, Chosen], tuple[Tensor, float]]
+"""The gradient and the loss of a step, from its number, the model it starts at, and its batch."""
 
 
 class TorchTrainer:
-    """One client: its data, its optimiser settings, and its momentum, kept across rounds.
+    """One client: its data, how it trains, and what it keeps across rounds (say, momentum).
 
     ``model`` gives the architecture and is scratch space: every call overwrites its parameters
     first, so any number of trainers (used one at a time) can share a single module.
 
-    A round makes ``steps`` steps, or ``epochs`` passes over the data, on batches of
-    ``batch_size`` (``None``: all the data in one batch, the papers' unbiased setting). The order
-    of the batches and what the model itself draws (dropout) come from streams of their own, named
-    by (seed, client, round), so a round's update does not depend on who trained before.
+    ``settings`` are those of ``LocalTraining``. The order of the batches and what the model itself
+    draws (dropout) come from streams of their own, named by (seed, client, round), so a round's
+    update does not depend on who trained before.
+
+    >>> trainer = TorchTrainer(nn.Linear(2, 2), torch.eye(2), torch.arange(2), learning_rate=0.1)
+    >>> trainer.update(np.zeros(6, np.float32), round=0).vector
+    array([-0.25,  0.25,  0.25, -0.25,  0.  ,  0.  ], dtype=float32)
     """
 
     def __init__(
@@ -83,112 +88,200 @@ class TorchTrainer:
         inputs: Tensor,
         targets: Tensor,
         *,
-        learning_rate: float,
-        momentum: float = 0.0,
-        steps: int = 1,
-        batch_size: int | None = None,
-        epochs: int | None = None,
         loss: Loss = functional.cross_entropy,
-        seed: int = 0,
         client: int = 0,
-        running_statistics: RunningStatistics = "refuse",
+        **settings: Unpack[TrainerSettings],
     ) -> None:
-        _check_data(inputs, targets)
-        if not 0 < learning_rate < float("inf"):
-            raise InvalidSetting("learning_rate", learning_rate, "a finite number above 0")
-        if not 0 <= momentum < 1:
-            raise InvalidSetting("momentum", momentum, "a number in [0, 1)")
-        _at_least_one("steps", steps)
-        _at_least_one("batch_size", batch_size)
-        _at_least_one("epochs", epochs)
-        if epochs is not None and steps != 1:
-            raise InvalidSetting("steps", steps, f"nothing beside epochs={epochs}, which sets it")
-        self._model, self._inputs, self._targets, self._loss = model, inputs, targets, loss
-        self._parameters = _trainable(model, running_statistics)
-        self._learning_rate, self._momentum = learning_rate, momentum
-        self._batch_size = min(batch_size or len(inputs), len(inputs))
-        self._steps = steps if epochs is None else epochs * -(-len(inputs) // self._batch_size)
-        self._batch_orders = Stream(seed, "batches", client=client)
-        self._model_draws = Stream(seed, "model", client=client)
-        self._buffer: Tensor | None = None
+        check_data(inputs, targets)
+        self._options = LocalTraining(**settings)
+        self._client = client
+        self._batch_orders = Stream(self._options.seed, "batches", client=client)
+        self._model_draws = Stream(self._options.seed, "model", client=client)
+        flat = FlatParameters(model, self._options.running_statistics)
+        if self._options.estimator != "sgd":
+            _check_deterministic(model, self._options.estimator)
+        check_forward(flat, inputs)
+        self._flat, self._gradients = flat, ClientGradients(flat, inputs, targets, loss)
+        self._optimiser = optimiser_rule(self._options)
+        self._estimator = gradient_estimator(self._options)
+        self._directions: Memory = {}
+        self._estimates: Memory = {}
+        self._statistics: Memory = {}
+
+    @property
+    def model(self) -> nn.Module:
+        """The architecture, and scratch space."""
+        return self._flat.module
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the client holds, one sample a row."""
+        return self._gradients.inputs
+
+    @property
+    def targets(self) -> Tensor:
+        """What the model should say, one target a sample."""
+        return self._gradients.targets
+
+    @property
+    def loss(self) -> Loss:
+        """The mean loss of a batch."""
+        return self._gradients.loss
+
+    @property
+    def options(self) -> LocalTraining:
+        """How the client trains."""
+        return self._options
+
+    @property
+    def client(self) -> int:
+        """The client's number, by which its streams are named."""
+        return self._client
+
+    @property
+    def uses_of_a_sample(self) -> int:
+        """How many steps of a round may use one sample."""
+        return self._options.uses_of_a_sample
+
+    @property
+    def fast_path_obstacle(self) -> str | None:
+        """Why many such clients cannot be trained in one pass; None if they can."""
+        if (layer := mixing_layer(self.model)) is not None:
+            return f"layer {layer} mixes the samples of a batch, as batch norm does"
+        return self._options.fast_path_obstacle
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
         """Train from ``parameters`` and return the update, loss averaged over the local steps."""
-        position = _checked(parameters, self._model, self._parameters)
-        total = torch.zeros_like(position)
-        losses = []
-        self._model.train()
-        with _drawing_from(replace(self._model_draws, round=round)):
-            for inputs, targets in itertools.islice(self._batches(round), self._steps):
-                _write(position, self._parameters)
-                gradient, loss = self._gradient(inputs, targets)
-                direction = self._averaged(gradient)
-                position.sub_(direction, alpha=self._learning_rate)
-                total.add_(direction)
-                losses.append(loss)
-        return LocalUpdate(
-            vector=total.cpu().numpy(),
-            samples=len(self._inputs),
-            steps=self._steps,
-            metrics={"loss": sum(losses) / len(losses)},
-        )
+        return self._descend(parameters, round, self._estimated(round))
+
+    def corrected_update(self, parameters: Vector, round: int, correction: Vector) -> LocalUpdate:
+        """As ``update``, with ``correction`` added to every step's gradient."""
+        added, estimated = self._flat.checked(correction), self._estimated(round)
+
+        def gradient(step: int, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+            estimate, loss = estimated(step, position, chosen)
+            return estimate.add_(added), loss
+
+        return self._descend(parameters, round, gradient)
+
+    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
+        """As ``update``, with every sample's gradient clipped and Gaussian noise in every step.
+
+        The noise comes from the stream (``noise.seed``, "noise", ``round``, client): step s adds
+        draws s·n to (s + 1)·n to the sum of the n coordinates. Momentum, FedProx and weight decay
+        work on the noisy gradient as usual. ``metrics`` are not protected and stay at the client.
+        """
+        if (layer := mixing_layer(self.model)) is not None:
+            expected = "one that treats every sample by itself, as group norm does"
+            raise InvalidSetting(
+                "layer of a model that is to be trained privately", layer, expected
+            )
+        if self._options.estimator != "sgd":
+            expected = "'sgd' for a private update: SVRG and SAGA reuse gradients without noise"
+            raise InvalidSetting("estimator", self._options.estimator, expected)
+        steps = NoisySteps(noise, Stream(noise.seed, "noise", round=round, client=self._client))
+
+        def gradient(step: int, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+            return steps.gradient(step, position, chosen, self._gradients)
+
+        return self._descend(parameters, round, gradient)
+
+    def evaluate(
+        self, parameters: Vector, inputs: Tensor, targets: Tensor, *, batch_size: int = 1024
+    ) -> Evaluation:
+        """Mean loss and accuracy of this client's model, which may have statistics of its own."""
+        choice = self._options.running_statistics
+        # The client's statistics are lent to the module, where ``ignore`` leaves and finds them.
+        inner: RunningStatistics = "ignore" if choice == "local" else choice
+        with using_statistics(self.model, choice, dict(self._statistics)):
+            return evaluate(
+                self.model,
+                parameters,
+                inputs,
+                targets,
+                batch_size=batch_size,
+                loss=self.loss,
+                running_statistics=inner,
+            )
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """What the client must keep between rounds: its momentum, once it has one."""
-        return {} if self._buffer is None else {"momentum": self._buffer.cpu().numpy().copy()}
+        """What the client must keep between rounds, once it has trained; docs/training.md names it.
+
+        That is the momentum or Adam's moments, SVRG's snapshot or SAGA's table, and the client's
+        own running statistics.
+        """
+        return saved(self._directions, self._estimates, self._statistics)
 
     def restore(self, state: Mapping[str, NDArray[np.float32]]) -> None:
         """Continue from a ``state()``; an empty one is that of a client that never trained."""
-        unknown = sorted(set(state) - {"momentum"})
-        if unknown or (state and self._momentum == 0):
-            raise InvalidSetting(
-                "state of the trainer", sorted(state), f"a state saved at momentum {self._momentum}"
-            )
-        self._buffer = _checked(state["momentum"], self._model, self._parameters) if state else None
+        directions, estimates, statistics = self._lengths()
+        if unknown := sorted(state.keys() - (directions | estimates | statistics).keys()):
+            kept = self._options
+            expected = f"a state saved at momentum {kept.momentum}, optimiser {kept.optimiser!r}, "
+            expected += f"keep_momentum {kept.keep_momentum}, estimator {kept.estimator!r}, "
+            expected += f"running_statistics {kept.running_statistics!r}"
+            raise InvalidSetting("state of the trainer", unknown, expected)
+        device = self._flat.device
+        found = [restored(state, part, device) for part in (directions, estimates, statistics)]
+        self._directions, self._estimates, self._statistics = found
 
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, float]:
-        with torch.enable_grad():
-            device = self._parameters[0].device
-            loss = self._loss(self._model(inputs.to(device)), targets.to(device))
-            # A parameter the loss does not reach has gradient zero, not none.
-            pieces = torch.autograd.grad(
-                loss, self._parameters, allow_unused=True, materialize_grads=True
-            )
-        return _joined(pieces), float(loss.detach())
+    def _lengths(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+        parameters, statistics = len(self._flat), 0
+        if self._options.running_statistics == "local":
+            statistics = statistics_length(self.model)
+        return (
+            self._optimiser.lengths(parameters) if self._options.keep_momentum else {},
+            self._estimator.lengths(parameters, len(self._gradients)),
+            {"statistics": statistics} if statistics else {},
+        )
 
-    def _averaged(self, gradient: Tensor) -> Tensor:
-        # torch.optim.SGD's rule: the first buffer is the gradient, and no dampening.
-        if self._momentum == 0:
-            return gradient
-        if self._buffer is None:
-            self._buffer = gradient
-        else:
-            self._buffer.mul_(self._momentum).add_(gradient)
-        return self._buffer
+    def _estimated(self, round: int) -> StepGradient:
+        def gradient(step: int, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+            if step == 0:
+                self._estimator.begin(position, round, self._gradients, self._estimates)
+            return self._estimator.estimate(position, chosen, self._gradients, self._estimates)
 
-    def _batches(self, round: int) -> Iterator[tuple[Tensor, Tensor]]:
-        if self._batch_size == len(self._inputs):
-            yield from itertools.repeat((self._inputs, self._targets))
-        stream, size = replace(self._batch_orders, round=round), len(self._inputs)
+        return gradient
+
+    def _descend(self, parameters: Vector, round: int, gradient_of: StepGradient) -> LocalUpdate:
+        """The local steps, each along the direction of its gradient."""
+        options, steps = self._options, self._options.local_steps(len(self._gradients))
+        position = self._flat.checked(parameters)
+        start = position.clone() if options.proximal else position
+        total, losses = torch.zeros_like(position), 0.0
+        remembered: Memory = self._directions if options.keep_momentum else {}
+        self._flat.check_unchanged()
+        self.model.train()
+        with (
+            _drawing_from(replace(self._model_draws, round=round)),
+            using_statistics(self.model, options.running_statistics, self._statistics),
+        ):
+            for step, chosen in enumerate(itertools.islice(self._batches(round), steps)):
+                gradient, loss = gradient_of(step, position, chosen)
+                if options.proximal:
+                    gradient = gradient + options.proximal * (position - start)
+                direction = self._optimiser.direction(gradient, position, remembered)
+                position.sub_(direction, alpha=options.learning_rate)
+                total.add_(direction)
+                losses += loss
+        self._flat.check_unchanged()
+        return LocalUpdate(
+            vector=total.cpu().numpy(),
+            samples=len(self._gradients),
+            steps=steps,
+            metrics={"loss": losses / steps},
+        )
+
+    def _batches(self, round: int) -> Iterator[Chosen]:
+        size, batch = len(self._gradients), self._options.batch(len(self._gradients))
+        if batch == size:
+            yield from itertools.repeat(None)
+        stream = replace(self._batch_orders, round=round)
         for epoch in itertools.count():
             # Row ``epoch`` of Stream.permutations, without knowing how many there will be.
             words = stream.words(epoch * size, size)
             order = torch.from_numpy(np.argsort(words, kind="stable"))
-            for start in range(0, len(order), self._batch_size):
-                chosen = order[start : start + self._batch_size]
-                yield self._inputs[chosen], self._targets[chosen]
-
-
-class TrainerSettings(TypedDict, total=False):
-    """The settings all clients of ``torch_clients`` share; see ``TorchTrainer``."""
-
-    momentum: float
-    steps: int
-    batch_size: int | None
-    epochs: int | None
-    loss: Loss
-    seed: int
-    running_statistics: RunningStatistics
+            yield from (order[start : start + batch] for start in range(0, size, batch))
 
 
 def torch_clients(
@@ -197,82 +290,26 @@ def torch_clients(
     targets: Tensor,
     partitions: Sequence[NDArray[np.int64]],
     *,
-    learning_rate: float,
+    loss: Loss = functional.cross_entropy,
     **settings: Unpack[TrainerSettings],
 ) -> list[TorchTrainer]:
     """One trainer per partition (indices into the data), numbered from 0.
 
     They share one copy of ``model`` as scratch space; ``model`` itself is left as it is.
     """
-    _check_data(inputs, targets)
+    check_data(inputs, targets)
     scratch = copy.deepcopy(model)
     return [
         TorchTrainer(
             scratch,
             inputs[torch.tensor(part)],
             targets[torch.tensor(part)],
-            learning_rate=learning_rate,
+            loss=loss,
             client=client,
             **settings,
         )
         for client, part in enumerate(partitions)
     ]
-
-
-class Evaluation(TypedDict):
-    """How well a model does on some data."""
-
-    loss: float
-    accuracy: float
-    samples: int
-
-
-def evaluate(
-    module: nn.Module,
-    parameters: Vector,
-    inputs: Tensor,
-    targets: Tensor,
-    *,
-    batch_size: int = 1024,
-    loss: Loss = functional.cross_entropy,
-    running_statistics: RunningStatistics = "refuse",
-) -> Evaluation:
-    """Mean loss and accuracy of a classifier; ``module`` is lent and left as it was."""
-    _check_data(inputs, targets)
-    _at_least_one("batch_size", batch_size)
-    before = flatten(module, running_statistics=running_statistics)
-    unflatten(parameters, module, running_statistics=running_statistics)
-    device = next(module.parameters()).device
-    total, correct = 0.0, 0
-    training = module.training
-    module.eval()
-    try:
-        with torch.no_grad():
-            for start in range(0, len(inputs), batch_size):
-                some = inputs[start : start + batch_size].to(device)
-                wanted = targets[start : start + batch_size].to(device)
-                logits = module(some)
-                total += float(loss(logits, wanted)) * len(some)
-                correct += int((logits.argmax(dim=1) == wanted).sum())
-    finally:
-        module.train(training)
-        unflatten(before, module, running_statistics=running_statistics)
-    count = len(inputs)
-    return {"loss": total / count, "accuracy": correct / count, "samples": count}
-
-
-def normalise(
-    images: NDArray[np.uint8], mean: float | None = None, std: float | None = None
-) -> Tensor:
-    """Grey images (N, H, W) in 0..255 as float32 (N, 1, H, W), standardised; MNIST's by default.
-
-    ``mean`` and ``std`` are those of the pixels divided by 255.
-    """
-    if images.dtype != np.uint8 or images.ndim != 3:
-        raise InvalidSetting("images", f"{images.dtype} {images.shape}", "uint8 of shape (N, H, W)")
-    scaled = torch.from_numpy(images.astype(np.float32)).div_(255)
-    scaled.sub_(MNIST_MEAN if mean is None else mean).div_(MNIST_STD if std is None else std)
-    return scaled.unsqueeze(1)
 
 
 @contextmanager
@@ -295,61 +332,12 @@ def _drawing_from(stream: Stream) -> Iterator[None]:
         yield
 
 
-def _trainable(module: nn.Module, running_statistics: RunningStatistics) -> list[nn.Parameter]:
-    if running_statistics == "refuse":
-        for name, _ in module.named_buffers():
-            if name.rsplit(".", 1)[-1] in {"running_mean", "running_var"}:
-                raise InvalidSetting(
-                    f"buffer of {type(module).__name__}",
-                    name,
-                    "no running statistics, which are not parameters and would not be shared; use "
-                    "group norm, or running_statistics='ignore' to leave them in the module",
-                )
-    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    if not parameters:
-        raise InvalidSetting("model", type(module).__name__, "at least one trainable parameter")
-    for parameter in parameters:
-        if parameter.dtype != torch.float32:
-            raise InvalidSetting(
-                f"parameters of {type(module).__name__}", parameter.dtype, "float32 throughout"
-            )
-    return parameters
-
-
-def _joined(pieces: Sequence[Tensor]) -> Tensor:
-    return torch.cat([piece.reshape(-1) for piece in pieces])
-
-
-def _checked(vector: Vector, module: nn.Module, parameters: Sequence[Tensor]) -> Tensor:
-    """A copy of ``vector`` on the model's device, if it is a vector of that model."""
-    expected = sum(parameter.numel() for parameter in parameters)
-    if vector.dtype != np.float32:
-        raise InvalidSetting("parameter vector's type", str(vector.dtype), "float32")
-    if vector.shape != (expected,):
-        raise InvalidSetting(
-            "shape of the parameter vector",
-            vector.shape,
-            f"({expected},), the {expected:,} parameters of {type(module).__name__}",
-        )
-    return torch.tensor(vector, device=parameters[0].device)
-
-
-def _write(position: Tensor, parameters: Sequence[Tensor]) -> None:
-    with torch.no_grad():
-        start = 0
-        for parameter in parameters:
-            end = start + parameter.numel()
-            parameter.copy_(position[start:end].view_as(parameter))
-            start = end
-
-
-def _check_data(inputs: Tensor, targets: Tensor) -> None:
-    if len(inputs) != len(targets):
-        raise InvalidSetting("targets", f"{len(targets)} long", f"{len(inputs)}, one per input")
-    if len(inputs) == 0:
-        raise InvalidSetting("inputs", "empty", "at least one sample")
-
-
-def _at_least_one(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise InvalidSetting(name, value, "at least 1")
+def _check_deterministic(model: nn.Module, estimator: str) -> None:
+    """Refuse what makes a sample's gradient more than a function of the model and the sample."""
+    for name, layer in model.named_modules():
+        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            expected = f"no dropout beside estimator={estimator!r}"
+            raise InvalidSetting(f"dropout of layer {name}", layer.p, expected)
+    if (layer_name := mixing_layer(model)) is not None:
+        expected = f"one that treats every sample by itself, beside estimator={estimator!r}"
+        raise InvalidSetting("layer", layer_name, expected)

@@ -1,0 +1,144 @@
+"""How well a flat model does on some data: loss and accuracy, or the error of ratings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypedDict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
+from eris.training.flat import FlatParameters
+from eris.training.gradients import Loss
+from eris.training.options import RunningStatistics, at_least_one
+from eris.training.statistics import using_statistics
+
+MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
+
+
+class Evaluation(TypedDict):
+    """How well a classifier does on some data."""
+
+    loss: float
+    accuracy: float
+    samples: int
+
+
+class RatingError(TypedDict):
+    """How far predicted ratings are off: the root of the mean squared error."""
+
+    rmse: float
+    samples: int
+
+
+def evaluate(
+    module: nn.Module,
+    parameters: Vector,
+    inputs: Tensor,
+    targets: Tensor,
+    *,
+    batch_size: int = 1024,
+    loss: Loss = functional.cross_entropy,
+    running_statistics: RunningStatistics = "refuse",
+) -> Evaluation:
+    """Mean loss and accuracy of a classifier; ``module`` is lent and left as it was.
+
+    With ``running_statistics="batch"`` the batches matter: each is normalised by itself. With
+    ``"local"`` every client's model is another one; ask ``TorchTrainer.evaluate``.
+    """
+    total, correct = 0.0, 0
+    flat = _lendable(module, running_statistics)
+    with _lent(flat, parameters, running_statistics):
+        for some, wanted in _pieces(flat.device, inputs, targets, batch_size):
+            logits = module(some)
+            total += float(loss(logits, wanted)) * len(some)
+            correct += int((logits.argmax(dim=1) == wanted).sum())
+    count = len(inputs)
+    return {"loss": total / count, "accuracy": correct / count, "samples": count}
+
+
+def evaluate_ratings(
+    module: nn.Module,
+    parameters: Vector,
+    pairs: Tensor,
+    ratings: Tensor,
+    *,
+    batch_size: int = 65536,
+) -> RatingError:
+    """The root mean squared error of predicted ratings; ``module`` is lent and left as it was.
+
+    ``module`` predicts ratings (N,) from ``pairs`` (N, 2) of a user's and an item's number, as
+    ``models.factorisation`` does. ``ratings`` may be of any number type.
+    """
+    total = 0.0
+    flat = _lendable(module, "refuse")
+    with _lent(flat, parameters, "refuse"):
+        for some, wanted in _pieces(flat.device, pairs, ratings, batch_size):
+            predicted = module(some)
+            if predicted.shape != wanted.shape:  # PyTorch would broadcast (N,) and (N, 1)
+                expected = f"{tuple(predicted.shape)}, as predicted"
+                raise InvalidSetting("shape of the ratings", tuple(wanted.shape), expected)
+            total += float((predicted.double() - wanted.double()).square().sum())
+    return {"rmse": math.sqrt(total / len(pairs)), "samples": len(pairs)}
+
+
+def normalise(
+    images: NDArray[np.uint8], mean: float | None = None, std: float | None = None
+) -> Tensor:
+    """Grey images (N, H, W) in 0..255 as float32 (N, 1, H, W), standardised; MNIST's by default.
+
+    ``mean`` and ``std`` are those of the pixels divided by 255.
+    """
+    if images.dtype != np.uint8 or images.ndim != 3:
+        raise InvalidSetting("images", f"{images.dtype} {images.shape}", "uint8 of shape (N, H, W)")
+    scaled = torch.from_numpy(images.astype(np.float32)).div_(255)
+    scaled.sub_(MNIST_MEAN if mean is None else mean).div_(MNIST_STD if std is None else std)
+    return scaled.unsqueeze(1)
+
+
+def check_data(inputs: Tensor, targets: Tensor) -> None:
+    """Refuse data without samples, or with another number of targets."""
+    if len(inputs) != len(targets):
+        raise InvalidSetting("targets", f"{len(targets)} long", f"{len(inputs)}, one per input")
+    if len(inputs) == 0:
+        raise InvalidSetting("inputs", "empty", "at least one sample")
+
+
+def _lendable(module: nn.Module, running_statistics: RunningStatistics) -> FlatParameters:
+    flat = FlatParameters(module, running_statistics)
+    if running_statistics == "local":
+        expected = "another choice: only a client knows its own, ask TorchTrainer.evaluate"
+        raise InvalidSetting("running_statistics", running_statistics, expected)
+    return flat
+
+
+@contextmanager
+def _lent(
+    flat: FlatParameters, parameters: Vector, running_statistics: RunningStatistics
+) -> Iterator[None]:
+    position, before, training = flat.checked(parameters), flat.read(), flat.module.training
+    flat.module.eval()
+    try:
+        flat.write(position)
+        with torch.no_grad(), using_statistics(flat.module, running_statistics, {}):
+            yield
+    finally:
+        flat.module.train(training)
+        flat.write(before)
+
+
+def _pieces(
+    device: torch.device, inputs: Tensor, targets: Tensor, batch_size: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    check_data(inputs, targets)
+    at_least_one("batch_size", batch_size)
+    for start in range(0, len(inputs), batch_size):
+        end = start + batch_size
+        yield inputs[start:end].to(device), targets[start:end].to(device)

@@ -1,0 +1,134 @@
+"""A module's trainable parameters seen as one flat float32 vector, which is what travels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
+from eris.training.options import RunningStatistics
+from eris.training.statistics import check_statistics
+
+
+def parameter_count(module: nn.Module) -> int:
+    """How many trainable parameters a model has: the length of its flat vector.
+
+    >>> parameter_count(nn.Linear(3, 2))
+    8
+    """
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+def flatten(module: nn.Module, *, running_statistics: RunningStatistics = "refuse") -> Vector:
+    """The trainable parameters as one vector, in the order of ``module.parameters()``."""
+    return FlatParameters(module, running_statistics).read().cpu().numpy()
+
+
+def unflatten(
+    vector: Vector, module: nn.Module, *, running_statistics: RunningStatistics = "refuse"
+) -> None:
+    """Write a flat vector into the trainable parameters of ``module``; the inverse of flatten."""
+    flat = FlatParameters(module, running_statistics)
+    flat.write(flat.checked(vector))
+
+
+class FlatParameters:
+    """The trainable parameters of one module, in the order of ``module.parameters()``.
+
+    They are looked up once. A module that replaces, adds, freezes or reshapes parameters later no
+    longer fits the vectors of the federation; ``check_unchanged`` says so.
+
+    >>> flat = FlatParameters(nn.Linear(3, 2))
+    >>> len(flat), flat.names
+    (8, ['weight', 'bias'])
+    """
+
+    def __init__(self, module: nn.Module, running_statistics: RunningStatistics = "refuse") -> None:
+        check_statistics(module, running_statistics)
+        self.module = module
+        found = list(_trainable(module))
+        self.names = [name for name, _ in found]
+        self.parameters = [parameter for _, parameter in found]
+        kind = type(module).__name__
+        if not found:
+            raise InvalidSetting("model", kind, "at least one trainable parameter")
+        for name, parameter in found:
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                expected = "a known shape: call the model once on a batch before training it"
+                raise InvalidSetting(f"shape of {kind}'s {name}", "not known yet", expected)
+            if parameter.dtype != torch.float32:
+                raise InvalidSetting(f"parameters of {kind}", parameter.dtype, "float32 throughout")
+        self._shapes = [parameter.shape for parameter in self.parameters]
+        self._count = sum(parameter.numel() for parameter in self.parameters)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def device(self) -> torch.device:
+        """Where the module computes."""
+        return self.parameters[0].device
+
+    def checked(self, vector: Vector) -> Tensor:
+        """A copy of ``vector`` on the module's device, if it is a vector of this module."""
+        if vector.dtype != np.float32:
+            raise InvalidSetting("parameter vector's type", str(vector.dtype), "float32")
+        if vector.shape != (self._count,):
+            kind = type(self.module).__name__
+            raise InvalidSetting(
+                "shape of the parameter vector",
+                vector.shape,
+                f"({self._count},), the {self._count:,} parameters of {kind}",
+            )
+        return torch.tensor(vector, device=self.device)
+
+    def read(self) -> Tensor:
+        """The parameters now, as a vector of its own."""
+        with torch.no_grad():
+            return joined(self.parameters)
+
+    def write(self, position: Tensor) -> None:
+        """Set the parameters to a flat vector."""
+        with torch.no_grad():
+            for parameter, piece in zip(self.parameters, self._cut(position), strict=True):
+                parameter.copy_(piece)
+
+    def views(self, position: Tensor) -> dict[str, Tensor]:
+        """The flat vector cut into the parameters' shapes, by name; nothing is copied."""
+        return dict(zip(self.names, self._cut(position), strict=True))
+
+    def check_unchanged(self) -> None:
+        """Refuse a module whose trainable parameters are not those it had at the start."""
+        now = list(_trainable(self.module))
+        if len(now) != len(self.parameters):
+            self._refuse_change(f"{len(now)} of them", f"{len(self.parameters)}, as at the start")
+        for name, shape, (current, parameter), known in zip(
+            self.names, self._shapes, now, self.parameters, strict=True
+        ):
+            if current != name or parameter is not known or parameter.shape != shape:
+                found = f"{current} {tuple(parameter.shape)}"
+                self._refuse_change(found, f"{name} {tuple(shape)}, the same parameter throughout")
+
+    def _refuse_change(self, found: str, expected: str) -> None:
+        kind = type(self.module).__name__
+        raise InvalidSetting(f"trainable parameters of {kind}", found, expected)
+
+    def _cut(self, position: Tensor) -> Iterator[Tensor]:
+        start = 0
+        for shape in self._shapes:
+            end = start + shape.numel()
+            yield position[start:end].view(shape)
+            start = end
+
+
+def joined(pieces: Sequence[Tensor]) -> Tensor:
+    """Tensors of any shapes, one after another in one vector."""
+    return torch.cat([piece.reshape(-1) for piece in pieces])
+
+
+def _trainable(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return (named for named in module.named_parameters() if named[1].requires_grad)

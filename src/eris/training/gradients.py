@@ -1,0 +1,117 @@
+"""Gradients of one client's loss at any flat model: of a batch, or of every sample in it.
+
+The gradient of a batch is that of the mean loss. The gradients of single samples are exact: each is
+what a batch of that sample alone would give. They are computed together by ``torch.func.vmap`` and,
+for models it cannot take (data-dependent branches, recurrent layers), one sample after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from eris.core.errors import InvalidSetting
+from eris.training.flat import FlatParameters, joined
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""The mean loss of a batch from the model's output and the targets."""
+
+Chosen = Tensor | None
+"""The numbers of the samples in a batch; None is all of them, in their order."""
+
+_TRIED: WeakKeyDictionary[nn.Module, set[tuple[torch.Size, torch.dtype]]] = WeakKeyDictionary()
+# What samples a module is known to take, so that clients that share it try it once.
+
+
+class ClientGradients:
+    """The data of one client, and a module to take gradients with.
+
+    The module is set to training mode by whoever uses this, and its parameters are overwritten.
+    """
+
+    def __init__(self, flat: FlatParameters, inputs: Tensor, targets: Tensor, loss: Loss) -> None:
+        self.flat, self.inputs, self.targets, self.loss = flat, inputs, targets, loss
+        self._vmapped = True  # until the model turns out not to allow it
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def mean(self, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+        """The gradient of the chosen samples' mean loss at a flat model, and that loss."""
+        self.flat.write(position)
+        inputs, targets = self._batch(chosen)
+        with torch.enable_grad():
+            loss = self.loss(self.flat.module(inputs), targets)
+            if loss.dim() != 0:
+                raise InvalidSetting("shape of the loss", tuple(loss.shape), "(), a batch's mean")
+            # A parameter the loss does not reach has gradient zero, not none.
+            pieces = torch.autograd.grad(
+                loss, self.flat.parameters, allow_unused=True, materialize_grads=True
+            )
+        return joined(pieces), float(loss.detach())
+
+    def each(self, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+        """The gradients of the chosen samples, one a row, and the mean of their losses."""
+        if self._vmapped:
+            drawn = torch.random.get_rng_state()
+            try:
+                return self._together(position, chosen)
+            except RuntimeError:
+                # vmap's refusals have no class of their own. If the model is at fault and not
+                # vmap, the loop meets the same error and lets it through. What was drawn in vain
+                # is put back: a client that has been here before would not draw it.
+                self._vmapped = False
+                torch.random.set_rng_state(drawn)
+        numbers = range(len(self)) if chosen is None else chosen.tolist()
+        rows = [self.mean(position, torch.tensor([number])) for number in numbers]
+        losses = sum(loss for _, loss in rows)
+        return torch.stack([gradient for gradient, _ in rows]), losses / len(rows)
+
+    def _together(self, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+        def loss(views: dict[str, Tensor], sample: Tensor, target: Tensor) -> Tensor:
+            output = functional_call(self.flat.module, views, (sample.unsqueeze(0),))
+            return self.loss(output, target.unsqueeze(0))
+
+        rows = vmap(grad_and_value(loss), in_dims=(None, 0, 0), randomness="different")
+        # Gradients that nobody watches: grad_and_value must not itself be under no_grad.
+        with torch.enable_grad():
+            pieces, losses = rows(self.flat.views(position), *self._batch(chosen))
+        count = len(losses)
+        flat = [pieces[name].detach().reshape(count, -1) for name in self.flat.names]
+        return torch.cat(flat, dim=1), float(losses.detach().mean())
+
+    def _batch(self, chosen: Chosen) -> tuple[Tensor, Tensor]:
+        device = self.flat.device
+        if chosen is None:
+            return self.inputs.to(device), self.targets.to(device)
+        return self.inputs[chosen].to(device), self.targets[chosen].to(device)
+
+
+def check_forward(flat: FlatParameters, inputs: Tensor) -> None:
+    """Try the model on two samples, once for every module and shape, before anything is trained.
+
+    In evaluation mode, without gradients, and without touching the process-wide random state. A
+    model that adds or reshapes parameters in its forward pass is found here too.
+    """
+    module = flat.module
+    some = inputs[:2].to(flat.device)  # batch norm without running statistics needs two
+    kind = (some.shape[1:], some.dtype)
+    if kind in _TRIED.setdefault(module, set()):
+        return
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            module(some)
+    except (RuntimeError, ValueError, TypeError, IndexError) as refusal:
+        found = f"{some.dtype} {tuple(some.shape)}"
+        expected = f"inputs that {type(module).__name__} takes; it says: {refusal}"
+        raise InvalidSetting("batch of the first samples", found, expected) from refusal
+    finally:
+        module.train(training)
+    flat.check_unchanged()
+    _TRIED[module].add(kind)

@@ -1,0 +1,316 @@
+"""All clients of a simulation with one model in PyTorch, many of them trained in one pass.
+
+Where model and options allow it, the gradients of many clients come from one forward and one
+backward pass (``fast_shared``, ``fast_stacked``); otherwise clients train one after another as
+``TorchTrainer`` does. Either way a client computes what its own trainer would, and what clients
+keep between rounds can be carried from one way to the other. An update differs from the plain
+loop's by rounding, about 3·10⁻⁷ and at most 10⁻⁵ of its norm, unless rounding carries an activation
+across the kink of a ReLU or of max pooling: then it differs as the loop's own does from a model
+changed in its last bit, by some 10⁻⁴.
+
+Which way is taken depends on the settings, the model, the first samples of the first two clients
+and the clients' numbers of samples, never on how long anything takes. The fast path does not use
+PyTorch's own threads and puts clients into passes without regard to ``threads``, so that on it this
+setting does not change a bit; which clients are asked for together may change the last one.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Literal, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Indices, Vector
+from eris.training.evaluation import check_data
+from eris.training.fast_gradients import GroupGradients, class_numbers
+from eris.training.fast_passes import Member, Passes
+from eris.training.fast_probe import Probe, probe
+from eris.training.flat import FlatParameters
+from eris.training.gradients import Loss
+from eris.training.memory import Memory
+from eris.training.options import LocalTraining, TrainerSettings, at_least_one, one_of
+from eris.training.torch import TorchTrainer, single_threaded
+from eris.training.trainer import LocalUpdate, PerSampleNoise
+
+Path = Literal["auto", "loop", "fast"]
+"""``fast``: many clients in one pass. ``loop``: one after another. ``auto``: fast if it helps."""
+
+PASS_BYTES = 12 << 20
+"""Activations in a pass: enough clients to spread the cost of calling PyTorch, few enough that a
+layer finds in the cache what the layer before it wrote."""
+
+VECTORS = 5
+"""Vectors of the model's length that a client needs in a pass: its model, its gradient twice (by
+parameter and joined), its update and its momentum."""
+
+ALONE = 0.5
+"""A client that fills more of a pass than this has it to itself. Its layers are then large enough
+to keep PyTorch busy, and the plain loop is as fast (ResNet-9 on 16 images is such a client)."""
+
+FEW = 8
+"""Populations up to this size are trained one by one without a word."""
+
+log = logging.getLogger("eris.training")
+
+
+class TorchPopulation:
+    """Clients that share a model's architecture, a loss, and how they train.
+
+    ``parts[k]`` are the places of client k's samples in ``inputs`` and ``targets``; it is asked for
+    when the client trains, so a sequence may compute them. ``model`` is not changed. ``settings``
+    are those of ``LocalTraining``.
+
+    ``path`` says how to train. With ``auto``, a model or an option that cannot be trained in one
+    pass is trained one client after another, which is logged once; with ``fast`` it is refused.
+    ``threads`` passes run side by side, each with about ``memory_budget_mib`` at most.
+
+    >>> images, labels = torch.eye(4), torch.arange(4)
+    >>> clients = TorchPopulation(
+    ...     nn.Linear(4, 4), images, labels, [np.array([0, 1]), np.array([3])], learning_rate=0.1
+    ... )
+    >>> model = np.zeros(20, np.float32)
+    >>> [(update.samples, update.vector[-4:]) for update in clients.updates([1], model, round=0)]
+    [(1, array([ 0.25,  0.25,  0.25, -0.75], dtype=float32))]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        parts: Sequence[Indices],
+        *,
+        path: Path = "auto",
+        threads: int = 1,
+        memory_budget_mib: int = 256,
+        loss: Loss = functional.cross_entropy,
+        **settings: Unpack[TrainerSettings],
+    ) -> None:
+        check_data(inputs, targets)
+        one_of("path", path, ("auto", "loop", "fast"))
+        at_least_one("threads", threads)
+        at_least_one("memory_budget_mib", memory_budget_mib)
+        if len(parts) == 0:
+            raise InvalidSetting("parts", "empty", "at least one client")
+        self._options = LocalTraining(**settings)
+        self._settings, self._loss = settings, loss
+        self._inputs, self._targets, self._parts = inputs, targets, parts
+        self._path, self._threads, self._budget = path, threads, memory_budget_mib << 20
+        self._flat = FlatParameters(copy.deepcopy(model), self._options.running_statistics)
+        self._memories: dict[int, dict[str, Vector]] = {}
+        gradients = GroupGradients(self._flat, loss, class_numbers(targets))
+        self._passes = Passes(gradients, inputs, targets, self._options)
+        self._probe = self._choose(path)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why clients are trained one after another; None where they are trained together."""
+        return self._probe.obstacle
+
+    @property
+    def uses_of_a_sample(self) -> int:
+        """How many steps of a round may use one sample."""
+        return self._options.uses_of_a_sample
+
+    def updates(
+        self,
+        clients: Sequence[int],
+        models: Vector | Sequence[Vector],
+        round: int,
+        noise: PerSampleNoise | None = None,
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients in this order, each once it is ready."""
+        for client in clients:
+            if not 0 <= client < len(self):
+                raise InvalidSetting("client", client, f"a number from 0 to {len(self) - 1}")
+        if not isinstance(models, np.ndarray) and len(models) != len(clients):
+            raise InvalidSetting("models", f"{len(models)} of them", f"{len(clients)}, one each")
+        # A client asked for twice goes on from its own first update.
+        twice = len(set(clients)) < len(clients)
+        if self.obstacle is not None or noise is not None or twice:
+            return self._one_by_one(clients, models, round, noise)
+        parts = [self._part(client) for client in clients]
+        shares = [self._share_of_a_pass(part) for part in parts]
+        if self._path == "auto" and self._threads == 1 and min(shares, default=1) > ALONE:
+            return self._one_by_one(clients, models, round, noise)
+        return self._together(clients, models, round, parts, passes(shares))
+
+    def state(self) -> dict[str, Vector]:
+        """What clients keep between rounds, named "client/what"."""
+        return {
+            f"{client}/{name}": value.copy()
+            for client, memory in sorted(self._memories.items())
+            for name, value in memory.items()
+        }
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``, of this class or of ``Trainers`` over the same clients."""
+        kept: dict[int, dict[str, Vector]] = {}
+        for key, value in state.items():
+            number, _, name = key.partition("/")
+            if not number.isdecimal() or int(number) >= len(self) or not name:
+                expected = f"'client/what' of clients 0 to {len(self) - 1}"
+                raise InvalidSetting("name in the state", key, expected)
+            kept.setdefault(int(number), {})[name] = value.copy()
+        for client, memory in kept.items():
+            self._trainer(client).restore(memory)  # refuses what does not fit
+        self._memories = kept
+
+    # -- one after another --------------------------------------------------------------------
+
+    def _one_by_one(
+        self,
+        clients: Sequence[int],
+        models: Vector | Sequence[Vector],
+        round: int,
+        noise: PerSampleNoise | None,
+    ) -> Iterator[LocalUpdate]:
+        for position, client in enumerate(clients):
+            model = models if isinstance(models, np.ndarray) else models[position]
+            trainer = self._trainer(client)
+            trainer.restore(self._memories.get(client, {}))
+            if noise is None:
+                update = trainer.update(model, round)
+            else:
+                update = trainer.private_update(model, round, noise)
+            self._keep(client, trainer.state())
+            yield update
+
+    def _trainer(self, client: int) -> TorchTrainer:
+        part = torch.from_numpy(self._part(client))
+        return TorchTrainer(
+            self._flat.module,
+            self._inputs[part],
+            self._targets[part],
+            loss=self._loss,
+            client=client,
+            **self._settings,
+        )
+
+    def _part(self, client: int) -> Indices:
+        part = np.asarray(self._parts[client], dtype=np.int64)
+        if part.ndim != 1 or len(part) == 0:
+            raise InvalidSetting(
+                f"part of client {client}", f"of shape {part.shape}", "at least one sample's place"
+            )
+        return part
+
+    def _keep(self, client: int, memory: dict[str, Vector]) -> None:
+        if memory:
+            self._memories[client] = memory
+
+    # -- together -----------------------------------------------------------------------------
+
+    def _together(
+        self,
+        clients: Sequence[int],
+        models: Vector | Sequence[Vector],
+        round: int,
+        parts: Sequence[Indices],
+        together: Sequence[Sequence[int]],
+    ) -> Iterator[LocalUpdate]:
+        shared = self._flat.checked(models) if isinstance(models, np.ndarray) else None
+        groups = (
+            [
+                self._member(clients[at], parts[at], models[at] if shared is None else shared)
+                for at in places
+            ]
+            for places in together
+        )
+        self._flat.module.train()
+        for done in self._trained(groups, round, shared is not None):
+            for member in done:
+                if self._options.keep_momentum:
+                    self._keep(member.client, _vectors(member.memory))
+                yield member.update()
+
+    def _member(self, client: int, part: Indices, model: Vector | Tensor) -> Member:
+        start = model if isinstance(model, Tensor) else self._flat.checked(model)
+        kept = self._memories.get(client, {}) if self._options.keep_momentum else {}
+        memory: Memory = {name: torch.tensor(value) for name, value in kept.items()}
+        return Member(client, part, memory, start)
+
+    def _share_of_a_pass(self, part: Indices) -> float:
+        """How much of a pass a client fills: of its activations, or of the memory it may use."""
+        activations = self._options.batch(len(part)) * self._probe.activation_bytes
+        memory = 2 * activations + VECTORS * 4 * len(self._flat)
+        return max(activations / PASS_BYTES, memory / self._budget)
+
+    def _trained(
+        self, groups: Iterator[list[Member]], round: int, shared: bool
+    ) -> Iterator[list[Member]]:
+        def train(group: list[Member]) -> list[Member]:
+            with single_threaded():
+                self._passes.train(group, round, shared)
+            return group
+
+        if self._threads == 1:
+            yield from map(train, groups)
+            return
+        before = torch.get_num_threads()
+        waiting: deque[Future[list[Member]]] = deque()
+        try:
+            with ThreadPoolExecutor(self._threads, "eris-training") as workers:
+                for group in groups:
+                    waiting.append(workers.submit(train, group))
+                    if len(waiting) > self._threads:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+        finally:
+            torch.set_num_threads(before)  # what threads started later begin with
+
+    # -- which way ----------------------------------------------------------------------------
+
+    def _choose(self, path: Path) -> Probe:
+        if path == "loop":
+            return Probe("path='loop' asks for it")
+        found = Probe(self._options.fast_path_obstacle)
+        if found.obstacle is None:
+            found = self._probed()
+        if found.obstacle is not None and path == "fast":
+            raise InvalidSetting("path", path, f"'auto' or 'loop': {found.obstacle}")
+        if found.obstacle is not None and len(self) > FEW:
+            log.warning("clients are trained one after another: %s", found.obstacle)
+        return found
+
+    def _probed(self) -> Probe:
+        few = []
+        for client, samples in ((0, 2), (min(1, len(self) - 1), 3)):
+            numbers = torch.from_numpy(self._part(client)[:samples])
+            few.append((self._inputs[numbers], self._targets[numbers]))
+        with single_threaded():
+            return probe(self._passes.gradients, few[0], few[1])
+
+
+def passes(shares: Sequence[float]) -> list[list[int]]:
+    """Put clients, in their order, into passes of about equal size, each full at most.
+
+    The number of passes is even, so that two cores finish together.
+
+    >>> passes([0.3] * 10)
+    [[0, 1], [2, 3, 4], [5, 6], [7, 8, 9]]
+    """
+    count = min(len(shares), 2 * math.ceil(math.ceil(sum(shares)) / 2))
+    ends = np.cumsum(shares)
+    middles = (ends - np.asarray(shares) / 2) / ends[-1:]
+    chosen = np.minimum((middles * count).astype(np.int64), count - 1)
+    found = [np.flatnonzero(chosen == number).tolist() for number in range(count)]
+    return [places for places in found if places]
+
+
+def _vectors(memory: Memory) -> dict[str, Vector]:
+    return {name: value.cpu().numpy() for name, value in memory.items()}
