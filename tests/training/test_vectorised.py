@@ -17,6 +17,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.models import create
 from eris.models.factorisation import mean_squared_error
+from eris.training.fast_passes import Passes
 from eris.training.population import Population, Trainers
 from eris.training.torch import flatten, single_threaded, torch_clients
 from eris.training.trainer import LocalUpdate, PerSampleNoise
@@ -305,13 +306,33 @@ def test_targets_that_are_left_out_do_not_count() -> None:
     assert_alike(task.fast(), task.loop(), task.start, 0)
 
 
-def test_clients_that_fill_a_pass_are_trained_one_by_one_unless_told_otherwise() -> None:
-    task, parts = resnet("resnet9"), [np.arange(6), np.arange(6, 12)]
-    (expected,) = task.loop(parts).updates([1], task.start, 0)
-    (found,) = task.fast(parts, path="auto").updates([1], task.start, 0)
-    assert np.array_equal(found.vector, expected.vector)
-    (together,) = task.fast(parts).updates([1], task.start, 0)
-    assert not np.array_equal(together.vector, expected.vector)
+def test_the_fast_path_is_taken_where_several_clients_fit_into_a_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained, train = [], Passes.train
+
+    def noted(self: Passes, members: Any, *others: Any) -> None:
+        trained.append(len(members))
+        train(self, members, *others)
+
+    monkeypatch.setattr(Passes, "train", noted)
+    large, small = resnet("resnet9"), perceptron()
+    parts = [np.arange(12), np.arange(12, 24)]
+    expected = [
+        (large.fast(parts, path="auto"), []),
+        (large.fast(parts, path="auto", threads=2), [1]),
+        (large.fast(parts), [1]),
+        (small.fast(path="auto"), [1]),
+        (small.fast(path="loop"), []),
+    ]
+    for clients, passed in expected:
+        trained.clear()
+        start = small.start if len(clients) == len(RAGGED) else large.start
+        list(clients.updates([1], start, 0))
+        assert trained == passed
+    trained.clear()
+    list(small.fast(path="auto").updates(EVERYONE, small.start, 0))
+    assert sorted(trained) == [2, 3]  # two passes, for two cores
 
 
 # -- what clients keep ------------------------------------------------------------------------
@@ -348,9 +369,8 @@ def test_what_was_not_taken_is_not_remembered() -> None:
     updates = clients.updates(EVERYONE, task.start, round=0)
     assert clients.state() == {}
     next(updates)
-    next(updates)
     updates.close()  # type: ignore[attr-defined]
-    assert list(clients.state()) == ["0/momentum", "1/momentum"]
+    assert list(clients.state()) == ["0/momentum"]
 
 
 def test_an_update_is_nobody_elses_memory() -> None:

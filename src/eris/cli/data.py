@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from eris.core.errors import DataUnavailable, InvalidSetting
+from eris.core.errors import DataUnavailable, InvalidSetting, did_you_mean
 from eris.data import (
     NAMES,
     SOURCES,
@@ -34,6 +34,7 @@ from eris.data import (
 )
 from eris.data.cache import recorded
 from eris.data.digits import LICENCE
+from eris.data.sources import WEIGHTS
 
 app = typer.Typer(help="Data sets: list, fetch, verify, partition.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A data set, as `eris data list` names it.")]
@@ -55,7 +56,7 @@ def list_sources() -> None:
     """Data sets, where they come from, what a download weighs, and whether they are cached."""
     table = Table("data set", "package", "download", "licence", "in the cache")
     table.columns[1].overflow = "fold"  # a version cut short is of no use
-    for source in SOURCES:
+    for source in (*SOURCES, *WEIGHTS):
         try:
             cached = f"from {recorded(source.data).package}"
         except DataUnavailable:
@@ -95,8 +96,10 @@ def verify_data(name: Name) -> None:
     if name == "digits":
         typer.echo(f"digits: {load_digits().source}")
         return
-    if name not in NAMES:
-        raise InvalidSetting("data set", name, f"one of {', '.join(NAMES)}")
+    known = (*NAMES, *(source.data for source in WEIGHTS))
+    if name not in known:
+        expected = f"one of {', '.join(known)}{did_you_mean(name, known)}"
+        raise InvalidSetting("data set", name, expected)
     cached = verify(name)
     typer.echo(f"{cached.name}: {len(cached.files)} files as fetched ({cached.source})")
 

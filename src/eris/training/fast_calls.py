@@ -27,6 +27,9 @@ class NotTogether(Exception):
 Parameter = int | None
 """The number of a trainable parameter; None for no parameter or a frozen one."""
 
+Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+"""A norm of its input with a scale and a shift, or without."""
+
 CONVOLUTIONS = {torch.conv1d: 1, torch.conv2d: 2, torch.conv3d: 3}
 """The number of dimensions of their windows."""
 
@@ -141,8 +144,11 @@ class Calls(TorchFunctionMode):
         eps: float = 1e-5,
     ) -> Tensor:
         self._check_rows(input, 1 + len(normalized_shape))
-        plain = functional.layer_norm(input, normalized_shape, eps=eps)
-        return self._scaled(plain, weight, bias, 0)
+
+        def apply(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+            return functional.layer_norm(x, normalized_shape, scale, shift, eps)
+
+        return self.norm(apply, input, weight, bias, 0)
 
     def _group_norm(
         self,
@@ -153,15 +159,11 @@ class Calls(TorchFunctionMode):
         eps: float = 1e-5,
     ) -> Tensor:
         self._check_rows(input, 2)
-        plain = functional.group_norm(input, num_groups, eps=eps)
-        return self._scaled(plain, weight, bias, input.dim() - 2)
 
-    def _scaled(
-        self, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
-    ) -> Tensor:
-        if weight is not None:
-            input = input * self._aligned(weight, input, trailing)
-        return input if bias is None else input + self._aligned(bias, input, trailing)
+        def apply(x: Tensor, scale: Tensor | None, shift: Tensor | None) -> Tensor:
+            return functional.group_norm(x, num_groups, scale, shift, eps)
+
+        return self.norm(apply, input, weight, bias, input.dim() - 2)
 
     def _with_expanded(
         self, func: Callable[..., Any], first: Any, second: Any, **named: Any
@@ -172,10 +174,10 @@ class Calls(TorchFunctionMode):
             raise NotTogether(f"there is no rule for {func.__name__} of trainable parameters alone")
         self._check_rows(other, 1)
         if mine[0]:
-            return func(self._aligned(first, second, 0), second, **named)
-        return func(first, self._aligned(second, first, 0), **named)
+            return func(self.aligned(first, second, 0), second, **named)
+        return func(first, self.aligned(second, first, 0), **named)
 
-    def _aligned(self, parameter: Tensor, beside: Tensor, trailing: int) -> Tensor:
+    def aligned(self, parameter: Tensor, beside: Tensor, trailing: int) -> Tensor:
         """The parameter for every sample, in a shape that broadcasts beside (samples, …)."""
         if id(parameter) not in self._numbers:
             return parameter.reshape(*parameter.shape, *[1] * trailing)
@@ -215,6 +217,12 @@ class Calls(TorchFunctionMode):
 
     def embedding(self, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
         """``functional.embedding`` of a batch of all clients."""
+        raise NotImplementedError
+
+    def norm(
+        self, apply: Norm, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
+    ) -> Tensor:
+        """``apply``, a norm of single samples; ``trailing`` dimensions share a scale and shift."""
         raise NotImplementedError
 
     def expanded(self, parameter: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
-from eris.training.fast_calls import Calls, Parameter
+from eris.training.fast_calls import Calls, Norm, Parameter
 from eris.training.fast_groups import Group, joined_rows
 
 Pieces = list[tuple[Parameter, Sequence[Tensor] | Tensor]]
@@ -118,6 +118,29 @@ class EmbeddingUse:
 
 
 @dataclass(frozen=True)
+class NormUse:
+    """y = s·n + b with n the norm of x: the gradient of s is the sum of δ·n, that of b of δ."""
+
+    edge: GradientEdge
+    input: Tensor
+    apply: Norm
+    weight: Parameter
+    bias: Parameter
+    over: tuple[int, ...]
+
+    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
+        """Sums over the samples, and over the places that share a scale and a shift."""
+        normal = self.apply(self.input, None, None)
+        return [
+            (self.weight, group.sums(self._summed(gradient * normal))),
+            (self.bias, group.sums(self._summed(gradient))),
+        ]
+
+    def _summed(self, each: Tensor) -> Tensor:
+        return each.sum(dim=self.over) if self.over else each
+
+
+@dataclass(frozen=True)
 class ExpandedUse:
     """A parameter that was written out once for every sample."""
 
@@ -182,6 +205,19 @@ class SharedCalls(Calls):
         left = functional.embedding(input, self._value(weight), padding_idx)  # type: ignore[arg-type]
         edge = get_gradient_edge(left)
         self.uses.append(EmbeddingUse(edge, input, self.number(weight), len(weight), padding_idx))
+        return left
+
+    def norm(
+        self, apply: Norm, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
+    ) -> Tensor:
+        """One norm of all samples."""
+        left = apply(input, self._value(weight), self._value(bias))
+        shared = weight if weight is not None else bias
+        assert shared is not None
+        own = trailing + shared.dim()
+        over = (*range(1, left.dim() - own), *range(left.dim() - trailing, left.dim()))
+        numbers = self.number(weight), self.number(bias)
+        self.uses.append(NormUse(get_gradient_edge(left), input.detach(), apply, *numbers, over))
         return left
 
     def expanded(self, parameter: Tensor) -> Tensor:

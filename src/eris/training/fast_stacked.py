@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.training.fast_calls import Calls
+from eris.training.fast_calls import Calls, Norm
 from eris.training.fast_groups import Group, joined_rows
 
 
@@ -69,6 +69,15 @@ class StackedCalls(Calls):
         return joined_rows(
             [functional.embedding(taken, table, padding_idx) for taken, table in batches]  # type: ignore[arg-type]
         )
+
+    def norm(
+        self, apply: Norm, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
+    ) -> Tensor:
+        """The norm of all samples, then each client's scale and shift."""
+        left = apply(input, None, None)
+        if weight is not None:
+            left = left * self.aligned(weight, left, trailing)
+        return left if bias is None else left + self.aligned(bias, left, trailing)
 
     def expanded(self, parameter: Tensor) -> Tensor:
         """Each client's value, seen from each of its samples."""

@@ -139,14 +139,6 @@ class LocalTraining:
         """Why many clients cannot be trained in one pass with these options; None if they can."""
         if self.estimator != "sgd":
             return f"estimator={self.estimator!r} keeps gradients per client"
-        if self.optimiser != "sgd":
-            return f"optimiser={self.optimiser!r} keeps two moments per client"
-        if self.momentum != 0 and not self.keep_momentum:
-            return "keep_momentum=False starts the momentum anew in every round"
-        if self.weight_decay != 0:
-            return "weight_decay adds the model itself to its gradient"
-        if self.proximal != 0 and (self.steps, self.epochs) != (1, None):
-            return "proximal draws the later steps back to the round's model"
         return None
 
 
