@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris import __version__
+from eris.cli import runs
 from eris.cli.data import app as data_app
+from eris.cli.reproduce import reproduce
+from eris.cli.run import command as run_command
 from eris.core.errors import ErisError
 
 app = typer.Typer(
@@ -20,6 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
+app.command("run")(run_command())
+app.add_typer(runs.app, name="runs")
+app.command("compare")(runs.compare)
+app.command("methods")(runs.methods)
+app.command("reproduce")(reproduce)
 
 
 def _version(wanted: bool) -> None:

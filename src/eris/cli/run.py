@@ -1,0 +1,185 @@
+"""``eris run``: run a recipe, keep it, and go on after a stop. Its options are the recipe's."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, Field
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from eris.core.errors import InvalidSetting
+from eris.experiments.recipe import Recipe
+from eris.experiments.store import Run, find, runs_root
+from eris.experiments.tables import Kind, Table, options, parsed, subtables, unwrapped
+
+INTERRUPTED = 130
+RunsOption = Annotated[
+    Path | None, typer.Option("--runs", help="Folder of all runs; $ERIS_RUNS, else runs.")
+]
+
+HELP = """Train by a recipe, from a TOML file or from options, and keep the run.
+
+The run is a folder: recipe, versions and checksums, a line a round and client, checkpoints, model.
+Stop it with Ctrl-C, or kill it, and go on with --resume to the same bits.
+
+\b
+eris run --data mnist --clients 50 --samples 16 --set kept_fraction=0.05 \\
+  --rounds 120 --momentum 0.9 --name mnist-eris
+eris run recipe.toml --seed 1 --name second
+eris run --resume mnist-eris
+"""
+
+
+def keys() -> Iterator[tuple[str, str, Field[Any], Kind]]:
+    """Every option of a recipe: its key, its flag, the field and its type."""
+    tables: dict[str, type[Table]] = {"": Recipe, **subtables(Recipe)}
+    for name, table in tables.items():
+        for item, kind in options(table):
+            key = f"{name}.{item.name}" if name else item.name
+            flag = item.metadata["flag"] or item.name
+            yield key, flag.replace("_", "-"), item, kind
+
+
+def command() -> Callable[..., None]:
+    """The command, with an option for every field of a recipe."""
+    own = inspect.signature(run, eval_str=True).parameters
+    recipes = [
+        inspect.Parameter(
+            key.replace(".", "__"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_annotation(flag, key, item, kind),
+        )
+        for key, flag, item, kind in keys()
+    ]
+    given = [p for p in own.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+
+    def made(*positional: Any, **named: Any) -> None:
+        run(*positional, **named)
+
+    made.__signature__ = inspect.Signature([*given, *recipes])  # type: ignore[attr-defined]
+    made.__annotations__ = {p.name: p.annotation for p in [*given, *recipes]}
+    made.__doc__ = HELP
+    return made
+
+
+def run(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe in TOML.")] = None,
+    *,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of the method, or TABLE.KEY=VALUE, say model.norm=none."
+        ),
+    ] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with this run.")] = None,
+    runs: RunsOption = None,
+    **given: Any,
+) -> None:
+    """What ``eris run`` does."""
+    console = Console(markup=False, highlight=False)
+    root = runs_root(runs)
+    values = _values(given, set_ or [])
+    wanted = _recipe(recipe, values)
+    with _warnings_told():
+        from eris.experiments import runner
+        from eris.experiments.progress import shown_on
+
+        if resume is None:
+            done = runner.start(wanted, root, shown_on(console))
+        else:
+            found = find(resume, root)
+            changed = None if recipe is None and not values else wanted
+            if changed is not None and recipe is None:
+                changed = found.recipe.changed(values)
+            done = runner.resume(found, shown_on(console), changed)
+    _tell(done, console, runs)
+
+
+def _recipe(path: Path | None, values: dict[str, Any]) -> Recipe:
+    """The recipe of the file, if there is one, with what the options say."""
+    if path is None:
+        return Recipe().changed(values)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as broken:
+        raise InvalidSetting("recipe", str(path), f"a TOML file ({broken})") from None
+    found = Recipe.from_toml(text, where=path)
+    # The same file leads to the same folder, so that a second call goes on with the run.
+    return found.changed({"name": found.name or path.stem, **values})
+
+
+def _values(given: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """What was given on the command line, by the keys of the recipe."""
+    kinds = {key: kind for key, _, _, kind in keys()}
+    values = {}
+    for name, value in given.items():
+        key = name.replace("__", ".")
+        if value is not None:
+            values[key] = parsed(value, kinds[key]) if isinstance(value, str) else value
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InvalidSetting("--set", setting, "KEY=VALUE")
+        key = key if "." in key or key in ("name", "seed") else f"method.{key}"
+        values[key] = parsed(text.strip(), kinds.get(key))
+    return values
+
+
+def _annotation(flag: str, key: str, item: Field[Any], kind: Kind) -> Any:
+    """How typer is told of an option; text is read by the recipe, so that errors are alike."""
+    inner, _ = unwrapped(kind)
+    default = item.default if item.default is not MISSING else None
+    told: dict[str, Any] = {
+        "help": item.metadata["meaning"],
+        "show_default": item.metadata["empty"] or str(default).lower(),
+        "rich_help_panel": (key.partition(".")[0] if "." in key else "run").capitalize(),
+    }
+    if inner is bool:
+        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", **told)]
+    metavar = {int: "WHOLE", float: "NUMBER", str: "TEXT"}.get(inner)
+    if metavar is None:
+        metavar = "|".join(get_args(inner))
+    return Annotated[str | None, typer.Option(f"--{flag}", metavar=metavar, **told)]
+
+
+def _tell(run: Run, console: Console, runs: Path | None) -> None:
+    """How it ended; a run that was stopped says how to go on."""
+    from eris.experiments.progress import described
+    from eris.experiments.report import Summary
+
+    summary = Summary.of(run)
+    if run.state == "finished":
+        figures = described(summary.metrics)
+        console.print(f"{run.path}: finished, {summary.done} rounds  {figures}", soft_wrap=True)
+        return
+    where = f" --runs {shlex.quote(str(runs))}" if runs is not None else ""
+    console.print(
+        f"{run.path}: stopped after round {summary.done} of {summary.asked}; go on with\n"
+        f"  eris run --resume {shlex.quote(run.name)}{where}",
+        soft_wrap=True,
+    )
+    raise typer.Exit(INTERRUPTED)
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Warnings of the package as one line each, without the place in the code."""
+    console = Console(stderr=True, highlight=False)
+
+    def tell(message: Warning | str, *_: object, **__: object) -> None:
+        console.print(f"[yellow]warning:[/yellow] {escape(str(message))}", soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", UserWarning)
+        warnings.showwarning = tell
+        yield

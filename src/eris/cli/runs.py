@@ -1,0 +1,145 @@
+"""``eris runs``, ``eris compare`` and ``eris methods``: what was run, and what can be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eris.cli.run import RunsOption
+from eris.core.errors import ErisError, InvalidSetting
+from eris.experiments.store import all_runs, find, runs_root
+from eris.experiments.tables import expected, one_of
+
+app = typer.Typer()
+
+
+@app.callback(invoke_without_command=True)
+def list_runs(
+    context: typer.Context,
+    sort: Annotated[
+        str, typer.Option(help="started, name, accuracy or another column; the best first.")
+    ] = "started",
+    runs: RunsOption = None,
+) -> None:
+    """List the runs that were kept, or show one in full.
+
+    \b
+    eris runs --sort accuracy
+    eris runs show mnist-eris
+    """
+    context.obj = runs
+    if context.invoked_subcommand is not None:
+        return
+    from eris.experiments.report import Summary, runs_table
+
+    console = Console(highlight=False)
+    root = runs_root(runs)
+    found = list(all_runs(root))
+    summaries = []
+    broken = [run for run in found if isinstance(run, ErisError)]
+    for run in found:
+        if isinstance(run, ErisError):
+            continue
+        try:
+            summaries.append(Summary.of(run))
+        except ErisError as damaged:
+            broken.append(damaged)
+    if summaries:
+        console.print(runs_table(summaries, sort))
+    elif not broken:
+        console.print(f"No runs in {root}; `eris run --help` says how to make one.", markup=False)
+    for error in broken:
+        console.print(f"not readable: {error}", markup=False, soft_wrap=True)
+
+
+@app.command("show")
+def show_run(
+    context: typer.Context,
+    run: Annotated[str, typer.Argument(help="Name of a run, or its folder.")],
+    runs: RunsOption = None,
+) -> None:
+    """Show a run: its settings, versions, checksums, last metrics and files.
+
+    \b
+    eris runs show mnist-eris
+    """
+    from eris.experiments.report import shown
+
+    console = Console(markup=False, highlight=False)
+    for line in shown(find(run, runs_root(runs or context.obj))):
+        console.print(line, soft_wrap=True)
+
+
+def compare(
+    names: Annotated[list[str], typer.Argument(metavar="RUN…", help="Runs to compare.")],
+    picture: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="What to draw; the first that all runs have.")
+    ] = None,
+    runs: RunsOption = None,
+) -> None:
+    """Put runs side by side; draw a metric against rounds and against bytes sent.
+
+    \b
+    eris compare mnist-fedavg mnist-eris --picture mnist.png --metric accuracy
+    """
+    from eris.experiments.report import comparison, draw
+
+    if metric is not None and picture is None:
+        raise InvalidSetting("--metric", metric, "--picture beside it: the table shows them all")
+    found = [find(name, runs_root(runs)) for name in names]
+    console = Console(highlight=False)
+    console.print(comparison(found))
+    if picture is not None:
+        drawn = draw(found, picture, metric)
+        console.print(f"Picture of {drawn}: {picture}", markup=False, soft_wrap=True)
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="One method, with its settings.")] = None,
+) -> None:
+    """List the methods, or the settings of one.
+
+    \b
+    eris methods
+    eris methods eris
+    """
+    from eris.methods.privacy import LocalPrivacy
+    from eris.methods.registry import METHODS, settings_of
+
+    console = Console(highlight=False)
+    if name is None:
+        table = Table("method", "what it does", "paper")
+        for known, method in sorted(METHODS.items()):
+            table.add_row(known, _first_line(method), method.paper)
+        console.print(table)
+        return
+    if name not in METHODS:
+        raise InvalidSetting("method", name, one_of(METHODS, name))
+    kind, settings = METHODS[name], settings_of(name)
+    console.print(f"{name}: {kind.paper}\n{_paragraphs(kind)}", markup=False, soft_wrap=True)
+    if not settings:
+        return
+    hints = {**get_type_hints(LocalPrivacy), **get_type_hints(kind)}
+    table = Table("setting", "what it takes", "if left out")
+    for setting, default in settings.items():
+        left_out = "–" if default is None else str(default)
+        table.add_row(setting, Text(expected(hints[setting])), Text(left_out))
+    console.print(table)
+    console.print(f"eris run --method {name} --set SETTING=VALUE", markup=False)
+
+
+def _first_line(kind: type) -> str:
+    return (kind.__doc__ or "").strip().partition("\n")[0].replace("``", "")
+
+
+def _paragraphs(kind: type) -> str:
+    """The docstring without its examples."""
+    lines = [line.strip() for line in (kind.__doc__ or "").strip().splitlines()]
+    examples = next((i for i, line in enumerate(lines) if line.startswith(">>>")), len(lines))
+    return "\n".join(lines[:examples]).strip().replace("``", "")

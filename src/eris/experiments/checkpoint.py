@@ -1,0 +1,114 @@
+"""Checkpoints that a kill at any moment cannot damage.
+
+A checkpoint is a folder ``round-000040`` with the training's state and its checksum. It is written
+under another name, synced, and then renamed; the one before is removed after that. So there is
+always a whole one, and a half-written one is never taken for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from eris.core.errors import ErisError
+from eris.data.cache import sha256_of
+
+STATE, RECORD = "state.safetensors", "checkpoint.json"
+
+
+class RunDamaged(ErisError):
+    """A file of a run is not what was written; says which, and what to do."""
+
+    def __init__(self, path: Path, what: str, remedy: str) -> None:
+        self.path = path
+        super().__init__(f"{path} {what}; {remedy}")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Everything needed to continue after a round."""
+
+    round: int
+    state: Mapping[str, NDArray[Any]]
+    about: Mapping[str, str]
+    """What the state belongs to; it must be the same when it is restored."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """How long the files were that a run adds to."""
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint into ``folder`` and remove those of earlier rounds."""
+    final = folder / f"round-{checkpoint.round:06}"
+    if final.is_dir():  # of the same run and round: the same state
+        return final
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{final.name}.{secrets.token_hex(4)}.tmp"
+    temporary.mkdir()
+    arrays = {name: np.asarray(value, order="C") for name, value in checkpoint.state.items()}
+    save_file(arrays, temporary / STATE)
+    record = {
+        "round": checkpoint.round,
+        "about": dict(checkpoint.about),
+        "sizes": dict(checkpoint.sizes),
+        "sha256": sha256_of(temporary / STATE),
+    }
+    (temporary / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    for path in (temporary / STATE, temporary / RECORD, temporary):
+        synced(path)
+    temporary.rename(final)
+    synced(folder)
+    clean(folder)
+    return final
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint, checked; none if there was none yet."""
+    newest = _newest(folder)
+    if newest is None:
+        return None
+    remedy = "remove that folder to start the run again from its first round"
+    try:
+        record = json.loads((newest / RECORD).read_text(encoding="utf-8"))
+        sizes = {str(name): int(size) for name, size in record["sizes"].items()}
+        wanted, found = str(record["sha256"]), sha256_of(newest / STATE)
+        if found != wanted:
+            what = f"is damaged: the sha256 of {STATE} is {found}; expected {wanted}"
+            raise RunDamaged(newest, what, remedy)
+        state = load_file(newest / STATE)
+        return Checkpoint(int(record["round"]), state, dict(record["about"]), sizes)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, SafetensorError) as broken:
+        raise RunDamaged(newest, f"is damaged ({broken!r})", remedy) from broken
+
+
+def clean(folder: Path) -> None:
+    """Remove everything but the newest checkpoint: older ones, and what a kill left half-done."""
+    newest = _newest(folder)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path != newest:
+            shutil.rmtree(path)
+
+
+def synced(path: Path) -> None:
+    """Make sure that a file, or the names in a folder, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _newest(folder: Path) -> Path | None:
+    # Names of one width, so that their order is that of the rounds; six digits are enough for a
+    # run, and the length comes first for one that is longer.
+    return max(folder.glob("round-*"), key=lambda path: (len(path.name), path.name), default=None)

@@ -1,0 +1,46 @@
+"""From a recipe to a federation: defaults that are spelled out, models that fit their data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eris.experiments import runner
+from eris.experiments.assembly import method_settings
+from eris.experiments.progress import Silent
+from eris.experiments.recipe import Recipe
+from eris.methods import registry
+
+
+@pytest.mark.parametrize("name", registry.METHODS)
+def test_spelled_out_settings_make_the_same_method(name: str) -> None:
+    given = {"kept_fraction": 0.2, "epsilon": 3.0, "degree": 4, "capacities": (1.0, 2.0)}
+    known = registry.settings_of(name)
+    for settings in ({}, {key: value for key, value in given.items() if key in known}):
+        method = registry.create(name, **settings)
+        spelled = Recipe().changed({f"method.{k}": v for k, v in method_settings(method).items()})
+        again = Recipe.from_toml(spelled.to_toml()).method.settings
+        assert registry.create(name, **again) == method
+
+
+def test_ratings_are_scored_by_their_error(tmp_path: Path) -> None:
+    rows = [f"{user}\t{item}\t{1 + (user * item) % 5}\t0" for user in range(1, 7)
+            for item in range(1, 6)]  # fmt: skip
+    (tmp_path / "u.data").write_text("\n".join(rows) + "\n")
+    recipe = Recipe().changed(
+        {
+            "name": "films",
+            "data.name": "movielens-100k",
+            "data.path": str(tmp_path / "u.data"),
+            "data.partition": "by-user",
+            "training.rounds": 3,
+            "training.path": "loop",
+            "model.dimensions": 3,
+        }
+    )
+    run = runner.start(recipe, tmp_path / "runs", Silent())
+    assert run.recipe.data.clients == 6
+    assert run.recipe.model.name == "matrix-factorisation"
+    assert run.recipe.model.settings["dimensions"] == 3
+    assert 1 < run.rounds()[-1]["metrics"]["rmse"] < 2.5

@@ -1,0 +1,221 @@
+"""``eris run``, ``runs``, ``compare`` and ``methods``, as their user calls them (in process)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eris.cli.main import main
+from eris.experiments import store
+from eris.experiments.recipe import Recipe
+from eris.experiments.store import Run
+from eris.methods.registry import METHODS
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("ERIS_RUNS", raising=False)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+
+class Eris:
+    """The command: what it prints, what it complains of, and its exit code."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._patch, self._capture = monkeypatch, capsys
+        self.out = self.err = ""
+
+    def __call__(self, *arguments: str) -> int:
+        self._patch.setattr(sys, "argv", ["eris", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        self.out, self.err = self._capture.readouterr()
+        return code
+
+
+@pytest.fixture
+def eris(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eris:
+    return Eris(monkeypatch, capsys)
+
+
+def options(stripes: Path, *more: str) -> list[str]:
+    return [
+        "run", "--path", str(stripes), "--clients", "4", "--samples", "5", "--rounds", "2",
+        "--evaluate-every", "1", "--set", "kept_fraction=0.3", *more,
+    ]  # fmt: skip
+
+
+def test_options_and_toml_make_the_same_run(eris: Eris, stripes: Path, tmp_path: Path) -> None:
+    assert eris(*options(stripes, "--momentum", "0.9", "--name", "by-options")) == 0, eris.err
+    assert "by-options starts: 2 rounds" in eris.out
+    assert "round 1/2  accuracy 0." in eris.out
+    assert "by-options: finished, 2 rounds" in eris.out
+    recipe = tmp_path / "by-file.toml"
+    recipe.write_text(
+        f'[data]\npath = "{stripes}"\nclients = 4\nsamples = 5\n[training]\nrounds = 9\n'
+        "evaluate_every = 1\nmomentum = 0.9\n[method]\nkept_fraction = 0.3\n"
+    )
+    assert eris("run", "by-file.toml", "--rounds", "2") == 0, eris.err
+    one, other = Run(Path("runs/by-options")), Run(Path("runs/by-file"))
+    assert one.recipe.changed({"name": "by-file"}) == other.recipe
+    model = [(run.path / store.MODEL).read_bytes() for run in (one, other)]
+    assert model[0] == model[1]
+    # What is done is done.
+    assert eris("run", "by-file.toml", "--rounds", "2") == 2
+    assert "expected one that is not finished" in eris.err
+    assert eris("run", "--resume", "by-file") == 2
+
+    assert eris("runs", "--sort", "accuracy") == 0
+    assert "by-options" in eris.out
+    assert "2/2" in eris.out
+    assert eris("runs", "show", "by-file") == 0
+    assert "kept_fraction = 0.3" in eris.out
+    assert "model.safetensors" in eris.out
+    assert eris("compare", "by-file", "by-options", "--picture", "p.png") == 0
+    assert "Picture of accuracy: p.png" in eris.out
+    assert Path("p.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_warnings_are_a_line_each(eris: Eris, stripes: Path) -> None:
+    assert eris(*options(stripes, "--set", "plan=contiguous", "--runs", "elsewhere")) == 0
+    assert "warning: contiguous shards can be whole layers" in eris.err
+    assert ".py" not in eris.err
+    (run,) = Path("elsewhere").iterdir()
+    assert Run(run).recipe.method.settings["plan"] == "contiguous"
+
+
+BAD = [
+    (["run", "--data", "minst"], "data set is 'minst'; expected one of mnist"),
+    (["run", "--data", "mnist", "--model", "lenet"], "(did you mean 'lenet5'?)"),
+    (["run", "--method", "eirs"], "did you mean 'eris'?"),
+    (["run", "--set", "kept_fractoin=0.5"], "did you mean 'kept_fraction'?"),
+    (["run", "--set", "kept_fraction"], "--set is 'kept_fraction'; expected KEY=VALUE"),
+    (["run", "--set", "modle.norm=none"], "(did you mean 'model'?)"),
+    (["run", "--clients", "ten"], "data.clients is 'ten'; expected a whole number"),
+    (["run", "--clients", "2.5"], "data.clients is 2.5; expected a whole number"),
+    (["run", "--alpha", "0.2"], "only the partition dirichlet takes it"),
+    (["run", "--partition", "dirichelt"], "(did you mean 'dirichlet'?)"),
+    (["run", "--rounds", "0"], "training.rounds is 0; expected at least 1"),
+    (["run", "--dropout", "1.5"], "faults.dropout is 1.5; expected a rate from 0 to 1"),
+    (["run", "--name", "../up"], "a folder's name"),
+    (["run", "nowhere.toml"], "recipe is 'nowhere.toml'; expected a TOML file"),
+    (["run", "unknown.toml"], "key in [data] is 'nmae'; expected one of"),
+    (["run", "typed.toml"], "data.clients is 'ten'; expected a whole number"),
+    (["run", "broken.toml"], "expected TOML:"),
+    (["run", "--resume", "nothing"], "expected one of the runs in runs; there is none"),
+    (["run", "--resume", "newer"], "expected 1, which this version reads"),
+    (["run", "--name", "newer"], "expected 1, which this version reads"),
+    (["run", "--runs", "file"], "file"),
+    (["runs", "show", "nothing"], "expected one of the runs"),
+    (["compare", "nothing"], "expected one of the runs"),
+    (["compare", "a", "--metric", "loss"], "--picture beside it"),
+    (["methods", "shater"], "(did you mean 'shatter'?)"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "says"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_a_refusal_is_one_line_with_code_2(
+    arguments: list[str], says: str, eris: Eris, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "unknown.toml").write_text('[data]\nnmae = "mnist"\n')
+    (tmp_path / "typed.toml").write_text('[data]\nclients = "ten"\n')
+    (tmp_path / "broken.toml").write_text("seed =\n")
+    if "newer" in arguments:
+        run = Run.create(tmp_path / "runs" / "newer", Recipe(), {})
+        record = run.path / store.RECORD
+        record.write_text(record.read_text().replace('"format": 1', '"format": 2'))
+    before = sorted(tmp_path.rglob("*"))
+    assert eris(*arguments) == 2
+    assert says in eris.err
+    assert eris.err.startswith("error: ")
+    assert eris.err.count("\n") == 1
+    assert [path for path in sorted(tmp_path.rglob("*")) if path.name != "runs"] == [
+        path for path in before if path.name != "runs"
+    ]
+
+
+def test_data_that_was_not_fetched_says_the_command(
+    eris: Eris, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERIS_CACHE", str(tmp_path / "cache"))
+    assert eris("run", "--data", "cifar10") == 2
+    assert "run `eris data fetch cifar10` to fetch it" in eris.err
+
+
+def test_a_changed_recipe_lists_what_differs(eris: Eris, stripes: Path) -> None:
+    from eris.experiments import runner
+    from eris.experiments.progress import Silent
+
+    class Stop(Silent):
+        def round(self, line: store.Line) -> None:
+            raise KeyboardInterrupt
+
+    asked = Recipe().changed(
+        {"name": "cut", "data.path": str(stripes), "data.clients": 4, "training.rounds": 2}
+    )
+    with pytest.raises(KeyboardInterrupt):
+        runner.start(asked, Path("runs"), Stop())
+    assert eris("run", "--resume", "cut", "--momentum", "0.9", "--set", "rotate=2") == 2
+    assert "training.momentum: 0.0, now 0.9; method.rotate: 0, now 2" in eris.err
+    assert eris("runs") == 0
+    assert "interrupted" in eris.out
+    assert eris("run", "--resume", "cut", "--checkpoint-every", "1") == 0, eris.err
+
+
+def test_runs_that_cannot_be_read_are_listed_after_the_others(eris: Eris) -> None:
+    assert eris("runs") == 0
+    assert "No runs in runs" in eris.out
+    Run.create(Path("runs/good"), Recipe(), {})
+    Run.create(Path("runs/bad"), Recipe(), {})
+    Path("runs/bad/recipe.toml").write_text("=")
+    Run.create(Path("runs/torn"), Recipe(), {})
+    Path("runs/torn/rounds.jsonl").write_text("{}\n")
+    assert eris("runs") == 0
+    assert "good" in eris.out
+    assert "not readable: runs/bad/recipe.toml is damaged" in eris.out
+    assert "not readable: runs/torn/rounds.jsonl is damaged in line 1" in eris.out
+
+
+def test_methods_are_listed_with_their_settings(eris: Eris) -> None:
+    assert eris("methods") == 0
+    assert all(name in eris.out for name in METHODS)
+    assert "McMahan" in eris.out
+    assert eris("methods", "eris") == 0
+    for part in ("kept_fraction", "epsilon", "one of random, interleaved, contiguous", "--set"):
+        assert part in eris.out
+    assert eris("methods", "fedavg") == 0
+    assert "setting" not in eris.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run"], "eris run --data mnist --clients 50 --samples 16"),
+        (["run"], "--checkpoint-every"),
+        (["runs"], "eris runs --sort accuracy"),
+        (["runs", "show"], "eris runs show mnist-eris"),
+        (["compare"], "eris compare mnist-fedavg mnist-eris --picture mnist.png"),
+        (["methods"], "eris methods eris"),
+    ],
+)
+def test_help_teaches_by_example(arguments: list[str], says: str, eris: Eris) -> None:
+    assert eris(*arguments, "--help") == 0
+    assert says in eris.out
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys, eris.cli.main; "
+        "print({'torch', 'matplotlib', 'sklearn', 'ray'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
