@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, get_type_hints
 
 import typer
 from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -114,10 +117,12 @@ def methods(
 
     console = Console(highlight=False)
     if name is None:
-        table = Table("method", "what it does", "paper")
-        for known, method in sorted(METHODS.items()):
-            table.add_row(known, _first_line(method), method.paper)
-        console.print(table)
+        for known, method in METHODS.items():
+            settings = (f"{key}={_default(value)}" for key, value in settings_of(known).items())
+            console.print(f"[bold]{known}[/bold]  {escape(_what(method))}")
+            for line in (method.paper, ", ".join(settings) or "no settings"):
+                console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
+        console.print("\n`eris methods NAME` tells more of one.", markup=False)
         return
     if name not in METHODS:
         raise InvalidSetting("method", name, one_of(METHODS, name))
@@ -128,14 +133,19 @@ def methods(
     hints = {**get_type_hints(LocalPrivacy), **get_type_hints(kind)}
     table = Table("setting", "what it takes", "if left out")
     for setting, default in settings.items():
-        left_out = "–" if default is None else str(default)
-        table.add_row(setting, Text(expected(hints[setting])), Text(left_out))
+        table.add_row(setting, Text(expected(hints[setting])), Text(_default(default)))
     console.print(table)
     console.print(f"eris run --method {name} --set SETTING=VALUE", markup=False)
 
 
-def _first_line(kind: type) -> str:
-    return (kind.__doc__ or "").strip().partition("\n")[0].replace("``", "")
+def _what(kind: type) -> str:
+    """What the first line of a method's file says of it."""
+    first = (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
+    return first.partition(": ")[2]
+
+
+def _default(value: object) -> str:
+    return "–" if value is None else str(value)
 
 
 def _paragraphs(kind: type) -> str:

@@ -24,7 +24,10 @@ class FedAvg:
     """
 
     name: ClassVar[str] = "fedavg"
-    paper: ClassVar[str] = "McMahan et al., Communication-efficient learning, 2017"
+    paper: ClassVar[str] = (
+        "McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-efficient learning of deep "
+        "networks from decentralized data, 2017"
+    )
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""

@@ -32,7 +32,10 @@ class FedAvgLDP:
     clip: float = 1.0
     calibration: Calibration = "composed"
     name: ClassVar[str] = "fedavg-ldp"
-    paper: ClassVar[str] = "Abadi et al., Deep learning with differential privacy, 2016"
+    paper: ClassVar[str] = (
+        "Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar, Zhang: Deep learning with differential "
+        "privacy, 2016"
+    )
 
     def __post_init__(self) -> None:
         self._privacy()

@@ -33,7 +33,10 @@ class PriPrune:
     adaptive: bool = False
     energy: float = 0.5
     name: ClassVar[str] = "priprune"
-    paper: ClassVar[str] = "Chu et al., PriPrune, 2024"
+    paper: ClassVar[str] = (
+        "Chu, Yang, Laoutaris, Markopoulou: PriPrune: quantifying and preserving privacy in pruned "
+        "federated learning, 2024"
+    )
 
     def __post_init__(self) -> None:
         self._prune()

@@ -1,7 +1,8 @@
 """Local differential privacy as a part of a method: clip every sample's gradient and add noise.
 
 The client protects its samples before anything leaves it, whatever the method does with the update
-then (DP-SGD, Abadi et al. 2016, at each client). Neighbouring data sets differ by one sample.
+then (DP-SGD, Abadi et al. 2016, at each client). Neighbouring data sets differ by one sample that
+is there or not; how many samples a client has is its weight, which is not protected.
 """
 
 from __future__ import annotations

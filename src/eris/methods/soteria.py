@@ -34,7 +34,10 @@ class SoteriaFL:
     clip: float = 1.0
     calibration: Calibration = "composed"
     name: ClassVar[str] = "soteriafl"
-    paper: ClassVar[str] = "Li et al., SoteriaFL, 2022"
+    paper: ClassVar[str] = (
+        "Li, Zhao, Li, Chi: SoteriaFL: a unified framework for private federated learning with "
+        "communication compression, 2022"
+    )
 
     def __post_init__(self) -> None:
         RandP(self.kept_fraction)
