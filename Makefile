@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test check format proto fuzz faults data bench clean
+.PHONY: help setup demo test check format proto fuzz faults data bench bench-simulation bench-growth clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -56,6 +56,13 @@ data: setup ## Fetch every data set for real and check it (200 MB; needs npm and
 
 bench: setup ## Throughput of the core beside a memory copy (needs 17 GB of memory)
 	$(BIN)/python benchmarks/core.py
+
+bench-simulation: setup ## The simulator beside pfl and Flower (installs both on first use)
+	$(BIN)/eris data fetch cifar10
+	$(BIN)/python benchmarks/simulation.py
+
+bench-growth: setup ## How a round's cost grows with clients and coordinates
+	$(BIN)/python benchmarks/growth.py
 
 clean: ## Remove what was installed and produced
 	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -14,6 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eris.core.errors import InvalidSetting, PrivacyWarning
+from eris.core.prune import Prune
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
@@ -32,7 +33,7 @@ from eris.runtimes.station import Place, Station, Stations
 from eris.runtimes.swarm import Swarm
 from eris.session import Budget, Engine, Fit, RoundRecord, Session
 from eris.training.population import Population, Trainers
-from eris.training.trainer import PerSampleNoise, Trainer
+from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
 
 OF_THE_METHOD = {"n", "plan", "compressor", "masks", "shift", "initial"}
 
@@ -95,6 +96,8 @@ class Federation:
             self.agreement = None
         else:
             self.agreement = self._agree(self.method, samples, settings)
+        if self._privacy is not None and isinstance(clients, Sequence):
+            _check_private(clients)
 
     # -- agreeing -----------------------------------------------------------------------------
 
@@ -112,6 +115,9 @@ class Federation:
             raise InvalidSetting("samples", None, expected)
         if parts.masks == "independent" and self.sampled is not None:
             expected = "nothing: every client has a reference, which needs a lasting membership"
+            raise InvalidSetting("sampled", self.sampled, expected)
+        if isinstance(parts.compressor, Prune) and parts.compressor.pseudo and self.sampled:
+            expected = "nothing: clients keep what they withheld, which needs a lasting membership"
             raise InvalidSetting("sampled", self.sampled, expected)
         self._privacy = parts.privacy
         if self.sampled is not None:
@@ -171,7 +177,15 @@ class Federation:
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical
         sampled = self._sampling.view if self._sampling is not None else None
-        return Session(carrier, self._view(), agreed, record=record, privacy=budget, views=sampled)
+        return Session(
+            carrier,
+            self._view(),
+            agreed,
+            record=record,
+            privacy=budget,
+            views=sampled,
+            rounds=rounds,
+        )
 
     def fit(
         self,
@@ -195,7 +209,8 @@ class Federation:
             raise InvalidSetting("evaluate_every", evaluate_every, "at least 1")
         session = self.start(rounds, record=record, faults=faults, engine=engine)
         history: list[RoundRecord] = []
-        with self._states_kept(), _bar() if progress else nullcontext() as bar:
+        shown = _bar() if progress else nullcontext()
+        with closing(session), self._states_kept(), shown as bar:
             label = progress if isinstance(progress, str) else self.method.name
             task = bar.add_task(label, total=rounds, note="") if bar else None
             for round in range(1, rounds + 1):
@@ -213,12 +228,9 @@ class Federation:
             return self._finish(session, history)
 
     def _finish(self, session: Session, history: Sequence[RoundRecord]) -> Fit:
-        model = session.model.copy()
-        models = tuple(one.copy() for one in session.models())
+        model, models = session.model, tuple(session.models())
         if session.transcript is not None:
             session.transcript.final_model = model
-        runtime = session.engine.runtime if isinstance(session.engine, EventEngine) else None
-        session.close()
         return Fit(
             model,
             tuple(history),
@@ -227,13 +239,7 @@ class Federation:
             models,
             session.transcript,
             session.privacy,
-            runtime,
         )
-
-    def train(self, member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
-        """Ask a member's trainer for its update (what a :class:`LocalRuntime` calls)."""
-        (update,) = self.population.updates([member], model, round)
-        return update.vector, int(update.samples), int(update.steps)
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -247,11 +253,17 @@ class Federation:
     ) -> Engine:
         if engine not in ("local", "ray"):
             raise InvalidSetting("engine", engine, "'local' or 'ray'")
+        if stations is not None and stations < 1:
+            raise InvalidSetting("stations", stations, "at least 1")
         build: Callable[..., Station]
         if self.agreement is None:
             if faults.in_mid_round:
                 expected = "link, churn: a round of gossip goes wrong as a whole"
                 raise InvalidSetting("faults", "in mid-round", expected)
+            for name in ("dropout", "straggle"):
+                if getattr(faults, name):
+                    expected = "0: in gossip nobody aggregates, and nobody waits"
+                    raise InvalidSetting(name, getattr(faults, name), expected)
             build = partial(Swarm, self._gossip, self.initial, self.population)
         elif faults.in_mid_round:
             if engine != "local" or self._sampling is not None:
@@ -318,6 +330,14 @@ def _check_names(settings: Mapping[str, object]) -> None:
         if name not in Settings.__dataclass_fields__:
             known = sorted(set(Settings.__dataclass_fields__) - OF_THE_METHOD)
             raise InvalidSetting("setting", name, f"one of {', '.join(known)}")
+
+
+def _check_private(trainers: Sequence[Trainer]) -> None:
+    """Refuse trainers that cannot protect single samples, before any has trained."""
+    for number, trainer in enumerate(trainers):
+        if not isinstance(trainer, PrivateTrainer):
+            expected = "one with private_update: the method adds noise to single samples' gradients"
+            raise InvalidSetting(f"trainer of client {number}", type(trainer).__name__, expected)
 
 
 def _warn_of_exposure(settings: Settings) -> None:

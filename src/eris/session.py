@@ -10,11 +10,11 @@ from typing import Protocol
 import numpy as np
 from safetensors.numpy import save_file
 
+from eris.core.errors import InvalidSetting
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.protocol.membership import View
 from eris.protocol.transcript import Transcript
-from eris.runtimes.local import LocalRuntime
 from eris.runtimes.station import Report, Traffic
 
 
@@ -73,7 +73,8 @@ class Session:
     """A training that can be moved on round by round, stopped and continued.
 
     ``model`` is the federation's model or, where every node has its own, their mean. ``views`` says
-    who takes part in a round, where clients are sampled.
+    who takes part in a round, where clients are sampled. ``rounds`` is for how many the noise was
+    made, where there is noise.
     """
 
     def __init__(
@@ -85,9 +86,10 @@ class Session:
         record: bool = False,
         privacy: Budget | None = None,
         views: Callable[[int], View] | None = None,
+        rounds: int | None = None,
     ) -> None:
         self.engine, self.view, self.settings, self.privacy = engine, view, settings, privacy
-        self.round, self._views = 0, views
+        self.round, self._views, self._rounds = 0, views, rounds
         self.transcript = Transcript(view, settings) if record else None
 
     @property
@@ -102,12 +104,15 @@ class Session:
         return (total / len(models)).astype(np.float32)
 
     def models(self) -> list[Vector]:
-        """The nodes' models in their order; a single one where all hold the same."""
+        """The nodes' models in their order, as copies; a single one where all hold the same."""
         models = self.engine.models()
-        return [models[member] for member in sorted(models)]
+        return [models[member].copy() for member in sorted(models)]
 
     def step(self) -> RoundRecord:
-        """One more round."""
+        """One more round; refused where it would spend more privacy than is stated."""
+        if self.privacy is not None and self._rounds is not None and self.round >= self._rounds:
+            expected = f"at most {self._rounds}, for which the noise was made"
+            raise InvalidSetting("rounds", self.round + 1, expected)
         report = self.engine.run_round(self.round + 1)
         self.round += 1
         if self.transcript is not None:
@@ -123,8 +128,8 @@ class Session:
         )
 
     def state(self) -> dict[str, Vector]:
-        """Everything that is needed to continue after this round."""
-        return dict(self.engine.state())
+        """Everything that is needed to continue after this round, as copies."""
+        return {name: np.array(value) for name, value in self.engine.state().items()}
 
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""
@@ -149,8 +154,6 @@ class Fit:
     """The nodes' models in their order; a single one where all hold the same."""
     transcript: Transcript | None
     privacy: Budget | None = None
-    runtime: LocalRuntime | None = None
-    """The nodes themselves, where faults struck in the middle of rounds."""
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -159,13 +162,13 @@ class Fit:
         return evaluated[-1] if evaluated else {}
 
     def sent(self, *kinds: str) -> float:
-        """Mean encoded bytes a client sends in a round; of all messages or those of some kinds
-        ("Contribution": its update, "Result": what it publishes as an aggregator)."""
-        return self._per_client([record.traffic.sent for record in self.history], kinds)
+        """Mean encoded bytes a client sends in a round it takes part in; of all messages or those
+        of some kinds ("Contribution": its update, "Result": what it publishes as an aggregator)."""
+        return self._per_client(lambda traffic: traffic.sent, kinds)
 
     def received(self, *kinds: str) -> float:
-        """Mean encoded bytes a client is sent in a round."""
-        return self._per_client([record.traffic.received for record in self.history], kinds)
+        """Mean encoded bytes a client is sent in a round it takes part in."""
+        return self._per_client(lambda traffic: traffic.received, kinds)
 
     def busiest(self) -> float:
         """Mean encoded bytes a round at the busiest member, sent and received together."""
@@ -183,13 +186,16 @@ class Fit:
         save_file({"model": self.model}, path, metadata=about)
 
     def _per_client(
-        self, rounds: Sequence[Mapping[tuple[int, str], int]], kinds: Sequence[str]
+        self, way: Callable[[Traffic], Mapping[tuple[int, str], int]], kinds: Sequence[str]
     ) -> float:
         clients = set(self.view.clients)
-        total = sum(
-            size
-            for traffic in rounds
-            for (member, kind), size in traffic.items()
-            if member in clients and (not kinds or kind in kinds)
-        )
-        return total / len(clients) / len(rounds)
+        means = [
+            sum(
+                size
+                for (member, kind), size in way(record.traffic).items()
+                if member in clients and (not kinds or kind in kinds)
+            )
+            / (len(record.clients) or len(clients))
+            for record in self.history
+        ]
+        return sum(means) / len(means)

@@ -118,9 +118,9 @@ def methods(
     console = Console(highlight=False)
     if name is None:
         for known, method in METHODS.items():
-            settings = (f"{key}={_default(value)}" for key, value in settings_of(known).items())
+            listed = (f"{key}={_default(value)}" for key, value in settings_of(known).items())
             console.print(f"[bold]{known}[/bold]  {escape(_what(method))}")
-            for line in (method.paper, ", ".join(settings) or "no settings"):
+            for line in (method.paper, ", ".join(listed) or "no settings"):
                 console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4)))
         console.print("\n`eris methods NAME` tells more of one.", markup=False)
         return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -51,7 +52,7 @@ class FixedPoint:
                 "value_range", self.value_range, "a range that leaves 8 fraction bits or more"
             )
 
-    @property
+    @cached_property
     def fraction_bits(self) -> int:
         """f: binary places of a value."""
         mantissa, exponent = math.frexp(self.value_range)

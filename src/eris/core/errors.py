@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -22,6 +23,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 class ErisError(Exception):
     """Base of every refusal the package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # So that an error raised in a worker's process arrives as what it is.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[ErisError], args: tuple[Any, ...], fields: dict[str, Any]) -> ErisError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
 
 
 class InvalidSetting(ErisError, ValueError):

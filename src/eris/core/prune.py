@@ -50,12 +50,13 @@ class Prune:
 
     def withheld(self, update: Vector) -> NDArray[np.bool_]:
         """Which coordinates of a whole update stay at the client; ties go to the lower index."""
-        sizes = np.abs(update)
+        # NaN counts as nothing and infinity as the most: neither may let the others through.
+        sizes: Vector = np.nan_to_num(np.abs(update), nan=0.0)
         count = self._count(sizes)
         if count == 0:
             return np.zeros(len(update), bool)
         least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-        mask = sizes > least
+        mask: NDArray[np.bool_] = sizes > least
         ties = np.flatnonzero(sizes == least)
         mask[ties[: count - int(mask.sum())]] = True
         return mask

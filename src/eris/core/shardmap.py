@@ -193,6 +193,10 @@ class Route:
         """Coordinates on the route."""
         return sum(self.lengths)
 
+    @cached_property
+    def _edges(self) -> list[tuple[int, int]]:
+        return list(pairwise(np.cumsum([0, *self.lengths]).tolist()))
+
     def _check(self, vector: Vector) -> None:
         if vector.shape != (self.n,) or vector.dtype != np.float32:
             found = f"{vector.dtype} array of shape {vector.shape}"
@@ -219,8 +223,7 @@ class Route:
 
     def cut(self, pieces: Vector) -> list[Vector]:
         """The single pieces, as views of their buffer."""
-        edges = np.cumsum([0, *self.lengths]).tolist()
-        return [pieces[a:b] for a, b in pairwise(edges)]
+        return [pieces[a:b] for a, b in self._edges]
 
 
 @dataclass(frozen=True)

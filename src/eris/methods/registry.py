@@ -121,5 +121,6 @@ def _compressor(text: str) -> Compressor:
     except (TypeError, ValueError) as error:
         if isinstance(error, InvalidSetting):
             raise
-        raise InvalidSetting("compressor", text, f"{name}:number") from None
+        expected = "natural, without a number" if name == "natural" else f"{name}:number"
+        raise InvalidSetting("compressor", text, expected) from None
     return compressor

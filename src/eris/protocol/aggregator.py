@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from eris.core.combine import ExactMean, OrderStatistic
-from eris.core.compress import Encoding, RandK, RandP, decode_values, encode_values
+from eris.core.compress import Encoding, MaskCompressor, decode_values, encode_values
 from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
@@ -42,6 +42,7 @@ class Aggregator:
         self.agreement, self.me, self.replica = agreement, me, replica
         shards = agreement.view.owned_by(me)
         self.keys = [key for key in agreement.keys if key[0] in shards]
+        self._owned = frozenset(self.keys)
         self.round = 0
         self._deadline = float("inf")
         self._open: dict[Key, _Open] = {}
@@ -70,9 +71,9 @@ class Aggregator:
         """Add a contribution; returns results that are complete now and answers to the client."""
         header = contribution.header
         key, sender = header.key, header.sender
-        if key not in self.keys:
+        if key not in self._owned:
             return [], [self._refuse(header, "this node does not own the segment's shard")]
-        if sender not in self.agreement.view.clients:
+        if sender not in self.agreement.clients:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
         if contribution.samples != self.agreement.agreed_samples(sender, contribution.samples):
             return [], [self._refuse(header, "its samples are not those agreed in the view")]
@@ -84,7 +85,7 @@ class Aggregator:
             return [], []
         state.heard.add(sender)
         answers = self._add(contribution, state)
-        complete = len(state.heard) == len(self.agreement.view.clients)
+        complete = len(state.heard) == len(self.agreement.clients)
         return [self._close(key)] if complete else [], answers
 
     def tick(self, now: float) -> list[Result]:
@@ -126,7 +127,7 @@ class Aggregator:
         compressor, payload = self.agreement.settings.compressor, contribution.payload
         if compressor is None:
             return decode_values(payload.encoded, Encoding.DENSE, segment.size)
-        if not isinstance(compressor, RandP | RandK):
+        if not isinstance(compressor, MaskCompressor):
             return compressor.decode(payload.encoded, segment.size)
         sender = contribution.header.sender
         if payload.stream != self.agreement.mask_tag(self.round, sender):

@@ -7,11 +7,12 @@ rounds so that nodes in one process share the work.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.compress import Encoding, RandK, RandP
 from eris.core.errors import InvalidSetting
@@ -22,7 +23,7 @@ from eris.core.shardmap import Route, ShardMap
 from eris.core.shards import segment_length
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
-from eris.core.vectors import Vector
+from eris.core.vectors import Indices, Vector
 from eris.protocol.membership import View
 from eris.protocol.messages import Header, Result
 from eris.protocol.settings import Settings
@@ -41,7 +42,7 @@ class Segment:
     start: int
     stop: int
 
-    @property
+    @cached_property
     def key(self) -> Key:
         """(shard, segment number)."""
         return self.shard, self.number
@@ -80,6 +81,31 @@ class Stripe:
         return self._route.cut(self._route.gather(vector))
 
 
+@dataclass(frozen=True)
+class KeptStripe:
+    """The kept coordinates of a stripe's segments: what is not kept need not be cut out.
+
+    ``coordinates`` are their places in a whole vector, one segment's behind the other's.
+    """
+
+    coordinates: Indices
+    edges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, segments: Sequence[Indices]) -> KeptStripe:
+        """From the kept coordinates of each segment."""
+        edges = np.cumsum([0, *map(len, segments)]).tolist()
+        return cls(np.concatenate(segments), tuple(pairwise(edges)))
+
+    def gather(self, vector: Vector) -> Vector:
+        """The kept values of a whole vector."""
+        return vector[self.coordinates]
+
+    def cut(self, kept: Vector) -> list[Vector]:
+        """Those of the single segments, as views."""
+        return [kept[a:b] for a, b in self.edges]
+
+
 class Agreement:
     """Settings and view of a federation, and what follows from them."""
 
@@ -100,17 +126,22 @@ class Agreement:
             raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
                                  "mode weighs references by it")  # fmt: skip
         self.settings, self.view = settings, view
+        self.clients = frozenset(view.clients)
+        kept = settings.masked and settings.masks == "shared"
+        self.download_encoding = Encoding.KEPT if kept else Encoding.DENSE
+        """How results travel: as small as contributions where all clients keep the same."""
         self._layouts: dict[int, dict[Key, Segment]] = {}
         self._stripes: tuple[int, list[Stripe]] | None = None
         self._tags: dict[tuple[int, int], int] = {}
         self._kept: dict[tuple[int, int], KeptSet] = {}
-        self._places: dict[tuple[int, int, Key], NDArray[np.int64]] = {}
+        self._places: dict[tuple[int, int, Key], tuple[Indices, Indices]] = {}
+        self._in_stripe: dict[tuple[int, int, int], KeptStripe] = {}
         self.keys = tuple(self.segments(1))
 
     def in_view(self, view: View) -> Agreement:
         """The same settings in the view of another epoch; what was derived is shared."""
         other = copy.copy(self)
-        other.view = view
+        other.view, other.clients = view, frozenset(view.clients)
         return other
 
     # -- shards and segments ------------------------------------------------------------------
@@ -170,12 +201,6 @@ class Agreement:
 
     # -- compression --------------------------------------------------------------------------
 
-    @property
-    def download_encoding(self) -> Encoding:
-        """How results travel: as small as contributions where all clients keep the same."""
-        kept = self.settings.masked and self.settings.masks == "shared"
-        return Encoding.KEPT if kept else Encoding.DENSE
-
     def _mask_owner(self, client: int) -> int:
         return client + 1 if self.settings.masks == "independent" else 0
 
@@ -202,18 +227,31 @@ class Agreement:
             self._kept[name] = compressor.kept(self.settings.n, self.mask_stream(round, client))
         return self._kept[name]
 
-    def places(self, round: int, key: Key, client: int = 0) -> NDArray[np.int64]:
+    def places(self, round: int, key: Key, client: int = 0) -> Indices:
         """Where in a segment the kept coordinates are."""
+        return self._kept_in(round, key, client)[0]
+
+    def kept_in_stripe(self, round: int, stripe: Stripe, client: int = 0) -> KeptStripe:
+        """What is kept of a stripe."""
+        name = (round, self._mask_owner(client), stripe.segments[0].number)
+        if name not in self._in_stripe:
+            kept = [self._kept_in(round, segment.key, client)[1] for segment in stripe.segments]
+            self._in_stripe[name] = KeptStripe.of(kept)
+        return self._in_stripe[name]
+
+    def _kept_in(self, round: int, key: Key, client: int) -> tuple[Indices, Indices]:
+        """Where the kept coordinates of a segment are: in it, and in a whole vector."""
         name = (round, self._mask_owner(client), key)
         if name not in self._places:
             segment = self.segments(round)[key]
             coordinates = segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
-            self._places[name] = self.kept(round, client).among(coordinates)
+            places = self.kept(round, client).among(coordinates)
+            self._places[name] = places, coordinates[places]
         return self._places[name]
 
     def _forget(self, round: int) -> None:
         """Drop the kept sets of rounds that are over; a straggler's can be derived again."""
-        for cache in (self._tags, self._kept, self._places):
+        for cache in (self._tags, self._kept, self._places, self._in_stripe):
             for old in [name for name in cache if abs(name[0] - round) > 1]:
                 del cache[old]  # type: ignore[arg-type]
 

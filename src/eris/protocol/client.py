@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from eris.core.combine import bounded
-from eris.core.compress import Encoding, RandK, RandP, encode_values
+from eris.core.compress import Encoding, MaskCompressor, encode_values
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.prune import Prune
 from eris.core.shift import advance, difference
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.agreement import Agreement, Key, Segment, Stripe
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
 
@@ -47,7 +47,8 @@ class Client:
         """What this client trains from: the federation's model, and what it withheld of its own."""
         if self._retained is None:
             return model
-        return np.where(np.isnan(self._retained), model, self._retained)
+        # A step beyond float32 retains nothing: the client would never recover from it.
+        return np.where(np.isfinite(self._retained), self._retained, model)
 
     # -- contributing -------------------------------------------------------------------------
 
@@ -71,26 +72,25 @@ class Client:
             raise InvalidSetting("samples", samples, expected)
         if steps < 1:
             raise InvalidSetting("steps", steps, "at least 1 local step")
+        if isinstance(self.agreement.settings.compressor, Prune):
+            # Before the steps are divided out: the local model moved by all of them.
+            update = self._pruned(self.agreement.settings.compressor, update)
         if self.agreement.settings.rule.normalises_steps:
             update = update / np.float32(steps)
-        if isinstance(self.agreement.settings.compressor, Prune):
-            update = self._pruned(self.agreement.settings.compressor, update)
         reference = self.replica.reference if self.own_reference is None else self.own_reference
         out = []
         for stripe in self.agreement.stripes(self.round):
-            pieces = stripe.cut(update)
-            if reference is not None:
-                pieces = list(map(difference, pieces, stripe.cut(reference)))
+            pieces = self._cut(stripe, update, reference)
             for segment, piece in zip(stripe.segments, pieces, strict=True):
-                header = self.agreement.header(self.me, self.round, segment.key)
+                key = segment.key
+                header = self.agreement.header(self.me, self.round, key)
                 try:
                     payload, moved = self._encode(piece, segment)
                 except RefusedContribution as error:
                     out.append(Outgoing((self.me,), Refusal(header, str(error))))
                     continue
-                self._sent[segment.key][self.round] = moved
-                based_on = self.replica.versions[segment.key]
-                message = Contribution(header, based_on, samples, steps, payload)
+                self._sent[key][self.round] = moved
+                message = Contribution(header, self.replica.versions[key], samples, steps, payload)
                 out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
         return out
 
@@ -103,26 +103,40 @@ class Client:
             self._retained = np.where(withheld, trained, np.float32(np.nan))
         return np.where(withheld, np.float32(0), update)
 
-    def _encode(self, shifted: Vector, segment: Segment) -> tuple[Payload, Vector | None]:
+    def _cut(self, stripe: Stripe, update: Vector, reference: Vector | None) -> list[Vector]:
+        """The stripe's segments of the update, less the reference; with a mask what is kept of
+        them."""
+        if not self.agreement.settings.masked:
+            pieces = stripe.cut(update)
+            if reference is None:
+                return pieces
+            return list(map(difference, pieces, stripe.cut(reference)))
+        kept = self.agreement.kept_in_stripe(self.round, stripe, self.me)
+        values = kept.gather(update)
+        if reference is not None:
+            values = difference(values, kept.gather(reference))
+        return kept.cut(values)
+
+    def _encode(self, piece: Vector, segment: Segment) -> tuple[Payload, Vector | None]:
         """What travels, and (paper's mode) what the own reference moves along if it is included."""
         settings, round = self.agreement.settings, self.round
         if settings.compressor is None:
-            return Payload(encode_values(shifted)), None
-        if not isinstance(settings.compressor, RandP | RandK):
+            return Payload(encode_values(piece)), None
+        if not isinstance(settings.compressor, MaskCompressor):
             # A quantiser makes numbers of what is none, so the check is made before it.
             name = self.agreement.view.members[self.me]
-            shifted = bounded(shifted, name, settings.precision, settings.non_finite)
+            piece = bounded(piece, name, settings.precision, settings.non_finite)
             purpose = f"quantise/{segment.number}"
             draw = Stream(settings.seed, purpose, round, self.me, segment.shard)
-            return Payload(settings.compressor.encode(shifted, draw)), None
-        places = self.agreement.places(round, segment.key, self.me)
+            return Payload(settings.compressor.encode(piece, draw)), None
         tag = self.agreement.mask_tag(round, self.me)
-        payload = Payload(encode_values(shifted[places], Encoding.KEPT), tag)
+        payload = Payload(encode_values(piece, Encoding.KEPT), tag)
         if self.own_reference is None:
             return payload, None
         moved = np.zeros(segment.size, np.float32)
         scale = self.agreement.kept(round, self.me).scale
-        moved[places] = shifted[places] * np.float32(scale)
+        places = self.agreement.places(round, segment.key, self.me)
+        moved[places] = piece * np.float32(scale)
         return payload, moved
 
     # -- checkpoints --------------------------------------------------------------------------
@@ -135,7 +149,11 @@ class Client:
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``."""
         if self.own_reference is not None:
-            self.own_reference = state["reference"].copy()
+            found = state.get("reference")
+            if found is None or found.shape != self.own_reference.shape:
+                what = f"no fitting reference of member {self.me}"
+                raise InvalidSetting("checkpoint", what, "one of this federation")
+            self.own_reference = found.copy()
         self._retained = state.get("retained")
 
     # -- following ----------------------------------------------------------------------------
@@ -144,7 +162,9 @@ class Client:
         """Learn from an applied result whether this client is in it."""
         key, round = result.header.key, result.header.round
         sent = self._sent[key]
-        for past in sorted(past for past in sent if past <= round):
+        for past in list(sent):  # in order: a client contributes to one round after another
+            if past > round:
+                break
             moved = sent.pop(past)
             if past < round or self.me not in result.included:
                 self.left_out.append((past, key))

@@ -57,24 +57,16 @@ def encode(message: Message) -> bytes:
     >>> decode(encode(ask)) == ask
     True
     """
-    header = message.header
-    out = pb.Message(
-        header=pb.Header(
-            version=VERSION,
-            federation=header.federation,
-            epoch=header.epoch,
-            sender=header.sender,
-            round=header.round,
-            shard=header.shard,
-            segment=header.segment,
-        )
-    )
+    # Field by field: protobuf takes twice as long over keywords of a constructor.
+    out = pb.Message()
+    _fill_header(out.header, message.header)
     match message:
         case Contribution():
-            out.contribution.based_on = message.based_on
-            out.contribution.samples = message.samples
-            out.contribution.steps = message.steps
-            _fill(out.contribution.payload, message.payload)
+            body = out.contribution
+            body.based_on = message.based_on
+            body.samples = message.samples
+            body.steps = message.steps
+            _fill(body.payload, message.payload)
         case Result():
             out.result.previous = message.previous
             out.result.included = pack_included(message.included)
@@ -202,6 +194,16 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             break
     return value, at
+
+
+def _fill_header(out: pb.Header, header: Header) -> None:
+    out.version = VERSION
+    out.federation = header.federation
+    out.epoch = header.epoch
+    out.sender = header.sender
+    out.round = header.round
+    out.shard = header.shard
+    out.segment = header.segment
 
 
 def _fill(out: pb.Payload, payload: Payload) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 from eris.core.errors import InvalidSetting
@@ -30,6 +31,9 @@ class View:
             if name in seen:
                 raise InvalidSetting("members", name, "every member's name once")
             seen.add(name)
+        self._check_roles()
+
+    def _check_roles(self) -> None:
         for what, numbers in (("clients", self.clients), ("owners", self.owners)):
             for number in numbers:
                 if not 0 <= number < len(self.members):
@@ -65,6 +69,20 @@ class View:
         """A server without data, last in the view, owns the one shard (FedAvg)."""
         members = (*names, "server")
         return cls(members, tuple(range(len(names))), (len(names),), samples)
+
+    def in_epoch(self, epoch: int, clients: tuple[int, ...], owners: tuple[int, ...]) -> View:
+        """The same members in other roles; costs what the roles cost, not the members.
+
+        >>> everyone = View.serverless(["anna", "ben", "cleo"], aggregators=1)
+        >>> everyone.in_epoch(4, clients=(2, 0), owners=(2,)).roles
+        (0, 2)
+        """
+        other = copy.copy(self)  # the members' names have been checked
+        fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch}
+        for name, value in fields.items():
+            object.__setattr__(other, name, value)
+        other._check_roles()
+        return other
 
     @property
     def roles(self) -> tuple[int, ...]:

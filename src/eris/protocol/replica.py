@@ -57,7 +57,8 @@ class Replica:
 
     def ready(self, round: int) -> bool:
         """Whether a client may train for ``round``: shards drawn anew need the old ones settled."""
-        return self.settled(self.agreement.turn_start(round) - 1)
+        start = self.agreement.turn_start(round)
+        return start == 1 or self.settled(start - 1)
 
     def results_after(self, key: Key, have: int) -> list[Result] | None:
         """The chain of results after round ``have``, or None if it is no longer kept."""
@@ -130,7 +131,7 @@ class Replica:
         """Refuse a result that does not fit the agreement before anything of it is stored."""
         if result.payload is None:
             return
-        if not result.included <= set(self.agreement.view.clients):
+        if not result.included <= self.agreement.clients:
             raise MalformedMessage("result.included", "names a client that is not in the view")
         least = self.agreement.settings.min_included
         if len(result.included) < least:
@@ -215,22 +216,28 @@ class Replica:
     # -- checkpoints --------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that is needed to continue where this replica is."""
+        """All that is needed to continue where this replica is; past results are not."""
         vectors = dict(zip(self._names(), self._vectors(), strict=True))
         counts = [(self.versions[key], self.updates[key]) for key in self.agreement.keys]
         return {**vectors, "versions": np.array(counts, np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a ``state()`` of a replica of the same federation."""
-        for name, vector in zip(self._names(), self._vectors(), strict=True):
-            if name not in state or state[name].shape != vector.shape:
+        shapes = dict.fromkeys(self._names(), (self.agreement.settings.n,))
+        for name, shape in (shapes | {"versions": (len(self.agreement.keys), 2)}).items():
+            if name not in state or state[name].shape != shape:
                 raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
+        for name, vector in zip(self._names(), self._vectors(), strict=True):
             vector[:] = state[name]
         for key, (version, updates) in zip(self.agreement.keys, state["versions"].tolist(),
                                            strict=True):  # fmt: skip
             self.versions[key], self.updates[key] = version, updates
             self._log[key].clear()
             self._waiting[key].clear()
+
+    def remember(self, result: Result) -> None:
+        """Keep a result that this replica has passed, for members that may still ask for it."""
+        self._log[result.header.key][result.header.round] = result
 
     def _names(self) -> list[str]:
         slots = [f"slot-{number}" for number in range(len(self.slots))]

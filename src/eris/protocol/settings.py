@@ -83,7 +83,8 @@ class Settings:
         if self.masks == "independent" and not self.shift:
             raise InvalidSetting("masks", "independent", "shared masks where nothing is shifted")
         if isinstance(self.compressor, TopK):
-            raise InvalidSetting("compressor", "top-k", "an unbiased compressor: a shift needs one")
+            expected = "an unbiased one: error feedback is for comparing compressors alone"
+            raise InvalidSetting("compressor", "top-k", expected)
         if self.compressor is not None and not self.rule.works_compressed:
             expected = "a mean: order statistics of compressed values mean nothing"
             raise InvalidSetting("rule", self.rule.name, expected)

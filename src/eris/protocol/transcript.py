@@ -8,7 +8,7 @@ contributions to the shards it owns; a link carries what one member sends anothe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -246,12 +246,8 @@ class Transcript:
                     membership, header.settings, final_model=model if len(model) else None
                 )
                 for roles in header.epochs:
-                    transcript.epochs[roles.epoch] = replace(
-                        membership,
-                        clients=tuple(roles.clients),
-                        owners=tuple(roles.owners),
-                        samples=None,
-                        epoch=roles.epoch,
+                    transcript.epochs[roles.epoch] = membership.in_epoch(
+                        roles.epoch, tuple(roles.clients), tuple(roles.owners)
                     )
                 while (line := _read(file, path)) is not None:
                     record = pb.Record.FromString(line)

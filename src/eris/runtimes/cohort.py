@@ -10,19 +10,21 @@ the next round it takes part in, as on the network; those messages are counted t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.client import Client
-from eris.protocol.codec import decode
+from eris.protocol.codec import decode, encode
 from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Refusal, Result
 from eris.protocol.replica import Replica
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
-from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, under
+from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, trainers_state, under
 from eris.training.population import Population
 from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
 
@@ -62,6 +64,7 @@ class Cohort:
         self.agreement, self.population = agreement, population
         self.replica = Replica(agreement, initial)
         self._place, self._faults = place or Place(), faults or FaultPlan()
+        self._faulty = self._faults.any
         self._sampling, self._noise = sampling, noise
         self._post, self._report = Post(record=record), Report()
         self._behind: dict[int, dict[Key, int]] = {}
@@ -81,7 +84,7 @@ class Cohort:
         if phase == 0 and self._sampling is not None:
             self._hand_over(time, round, self._sampling)
         for parcel in inbox:
-            self._take(time, parcel, decode(parcel.data), out)
+            self._take(time, round, parcel, decode(parcel.data), out)
         if phase == 0:
             self._catch_up(time, round)
             self._publish(time, round, self._begin(round), out)
@@ -128,14 +131,20 @@ class Cohort:
         }
 
     def _hand_over(self, time: float, round: int, sampling: Sampling) -> None:
-        """A new view: its members fetch the state from the owners of the view before."""
+        """A new view: its members fetch the state from the owners of the view before.
+
+        An owner that was away made no result, so any other member of its view that was there holds
+        the same state. Members that are away now fetch nothing; a link that is down keeps nobody
+        from fetching, for there are others to do it over.
+        """
         before, after = self.agreement.view, sampling.view(round)
         self._enter(self.agreement.in_view(after))
         if round == 1:
             return  # everyone has the model that was agreed on
         for key in self.agreement.keys:
-            there = (m for m in (before.owners[key[0]], *before.roles) if not self._away(m, round))
-            keeper = next(there, before.owners[key[0]])
+            owner = before.owners[key[0]]
+            there = (m for m in (owner, *before.roles) if not self._away(m, round - 1))
+            keeper = next(there, owner)
             if not self._place.hosts(keeper):
                 continue
             receivers = tuple(member for member in after.roles if member != keeper)
@@ -180,9 +189,7 @@ class Cohort:
                 self._refused(outgoing.message)
                 continue
             record = self._post.stamp(time, client, outgoing.to, outgoing.message)
-            if owner != client and self._faults.cut(client, owner, round):
-                continue
-            if self._away(owner, round):
+            if self._faulty and self._lost(client, owner, round):
                 continue
             record.arrived.add(owner)
             if late and owner != client:
@@ -192,6 +199,12 @@ class Cohort:
             else:
                 parcel = Parcel(client, outgoing.to, record.data)
                 out.setdefault(owner % self._place.stations, []).append(parcel)
+
+    def _lost(self, client: int, owner: int, round: int) -> bool:
+        """Whether a contribution does not get to its owner."""
+        if owner != client and self._faults.cut(client, owner, round):
+            return True
+        return self._away(owner, round)
 
     def _collect(self, time: float, owner: int, message: Message, out: Outbox) -> None:
         """An owner takes a contribution in; a refusal goes back."""
@@ -223,7 +236,7 @@ class Cohort:
         for result in results:
             owner = self.agreement.view.owners[result.header.shard]
             data = self._announce(time, round, owner, result)
-            self._apply(result)
+            self._apply(round, result)
             for station in range(self._place.stations):
                 if station != self._place.number:
                     out.setdefault(station, []).append(Parcel(owner, (), data))
@@ -232,25 +245,28 @@ class Cohort:
         """Send a result to every member; with sampling it travels in the next round's snapshots."""
         others = tuple(member for member in self._members if member != owner)
         record = self._post.stamp(time, owner, others, result)
-        record.arrived.update(m for m in others if not self._missed(owner, m, round))
+        if self._faulty:
+            others = tuple(m for m in others if not self._missed(owner, m, round))
+        record.arrived.update(others)
         return record.data
 
     def _missed(self, owner: int, member: int, round: int) -> bool:
         return self._away(member, round) or self._faults.cut(owner, member, round)
 
-    def _take(self, time: float, parcel: Parcel, message: Message, out: Outbox) -> None:
+    def _take(self, time: float, round: int, parcel: Parcel, message: Message, out: Outbox) -> None:
         """A message from another station."""
         match message:
             case Contribution():
                 self._collect(time, parcel.receivers[0], message, out)
             case Result():
-                self._apply(message)
+                self._apply(round, message)
             case _:
                 self._refused(message)
 
-    def _apply(self, result: Result) -> None:
-        owner, round = self.agreement.view.owners[result.header.shard], result.header.round
-        if self._faults.any:
+    def _apply(self, round: int, result: Result) -> None:
+        """Follow a result that is published in this round (its own may be an earlier one)."""
+        owner = self.agreement.view.owners[result.header.shard]
+        if self._faulty:
             for member in self._members:
                 if member != owner and self._missed(owner, member, round):
                     behind = self._behind.setdefault(member, {})
@@ -268,7 +284,8 @@ class Cohort:
 
     def _catch_up(self, time: float, round: int) -> None:
         """Members that missed results ask a peer for them before they go on."""
-        for member in [m for m in self._behind if not self._away(m, round)]:
+        # In one order at every station: who has caught up can help those that come after.
+        for member in sorted(m for m in self._behind if not self._away(m, round)):
             for key, have in self._behind[member].copy().items():
                 peer = self._peer(member, key, round)
                 if peer is None:
@@ -297,30 +314,55 @@ class Cohort:
 
     def _forget(self) -> None:
         """Results that nobody here lacks need not be kept."""
+        lacking = self._lacking()
+        for key, version in self.replica.versions.items():
+            self.replica.forget(key, lacking.get(key, version))
+
+    def _lacking(self) -> dict[Key, int]:
+        """The earliest version of a segment that someone still has."""
         lacking: dict[Key, int] = {}
         for behind in self._behind.values():
             for key, have in behind.items():
                 lacking[key] = min(have, lacking.get(key, have))
-        for key, version in self.replica.versions.items():
-            self.replica.forget(key, lacking.get(key, version))
+        return lacking
 
     # -- checkpoints --------------------------------------------------------------------------
 
     def state(self) -> dict[str, Vector]:
-        """The replica, the clients' own parts of it, and what the trainers keep."""
-        state = self.replica.state() if self._place.number == 0 else {}
+        """The replica, who is behind it, the clients' own parts, and what the trainers keep."""
+        state = self.replica.state() | self._missing() if self._place.number == 0 else {}
         for member, client in self._clients.items():
             state.update({f"client/{member}/{k}": v for k, v in client.state().items()})
-        for name, value in self.population.state().items():
-            state[f"trainer/{name}"] = value
-        return state
+        return state | trainers_state(self.population, self._place)
+
+    def _missing(self) -> dict[str, NDArray[Any]]:
+        """Who is behind, and the results that they will ask for."""
+        behind = [
+            (member, *key, have) for member in self._behind
+            for key, have in self._behind[member].items()
+        ]  # fmt: skip
+        if not behind:
+            return {}
+        chains = [self.replica.results_after(key, have) for key, have in self._lacking().items()]
+        results = [result for chain in chains for result in chain or ()]
+        missed = {f"missed/{i}": np.frombuffer(encode(r), np.uint8) for i, r in enumerate(results)}
+        return {"behind": np.array(behind, np.int64), **missed}
 
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""
-        if self._sampling is not None and round:
-            self._enter(self.agreement.in_view(self._sampling.view(round)))
+        view = self.agreement.view
+        if self._sampling is not None and round > 0:
+            view = self._sampling.view(round)
+        self._enter(self.agreement.in_view(view))
         self.replica.restore(state)
         for member, client in self._clients.items():
             client.restore(under(f"client/{member}/", state))
         self.population.restore(under("trainer/", state))
         self._behind.clear()
+        behind: list[list[int]] = state["behind"].tolist() if "behind" in state else []
+        for member, shard, segment, have in behind:
+            self._behind.setdefault(member, {})[shard, segment] = have
+        for data in under("missed/", state).values():
+            result = decode(data.tobytes())
+            assert isinstance(result, Result)
+            self.replica.remember(result)

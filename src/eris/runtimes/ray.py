@@ -79,7 +79,8 @@ class RayStations:
             if count == 1:
                 outboxes = [[outbox] for outbox in outboxes]
             inboxes = [[outbox[number] for outbox in outboxes] for number in range(count)]
-        self._ray.wait([ref for inbox in inboxes for ref in inbox], num_returns=count * count)
+        # The last phase sends nothing; this waits for it, and says what went wrong in any phase.
+        self._ray.get([ref for inbox in inboxes for ref in inbox])
         return joined(self._ray.get([actor.report.remote() for actor in self._actors]))
 
     def models(self) -> dict[int, Vector]:

@@ -6,7 +6,7 @@ samples is a function of (seed, round) that costs what the sampled cost, not the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -48,7 +48,7 @@ class Sampling:
         """Who takes part in a round, in which role. In the order drawn, so roles fall to all."""
         chosen = self._chosen(round)
         owners = tuple(self._number(owner, chosen) for owner in self.template.owners)
-        return replace(self.population, clients=chosen, owners=owners, epoch=round)
+        return self.population.in_epoch(round, chosen, owners)
 
     def _number(self, position: int, chosen: tuple[int, ...]) -> int:
         """The number in the population of a member of the template."""

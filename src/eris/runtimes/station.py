@@ -17,6 +17,7 @@ from eris.core.vectors import Vector
 from eris.protocol.codec import encode
 from eris.protocol.messages import Message
 from eris.protocol.transcript import Record
+from eris.training.population import Population
 
 
 @dataclass
@@ -188,6 +189,18 @@ def joined(reports: Sequence[Report]) -> Report:
     for report in reports[1:]:
         whole.add(report)
     return whole
+
+
+def trainers_state(population: Population, place: Place) -> dict[str, Vector]:
+    """What the trainers of hosted members keep.
+
+    A station in a process of its own has a copy of the others' trainers, too, as they once were.
+    """
+    return {
+        f"trainer/{name}": value
+        for name, value in population.state().items()
+        if place.hosts(int(name.partition("/")[0]))
+    }
 
 
 def under(prefix: str, state: Mapping[str, Vector]) -> dict[str, Vector]:

@@ -14,7 +14,7 @@ from eris.methods.method import GossipComposition
 from eris.protocol.codec import decode
 from eris.protocol.messages import Message, Outgoing, Share
 from eris.runtimes.faults import FaultPlan
-from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, under
+from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, trainers_state, under
 from eris.training.population import Population
 from eris.training.trainer import PerSampleNoise, check_update
 
@@ -130,8 +130,7 @@ class Swarm:
             for member, peer in self.peers.items()
             for name, value in peer.state().items()
         }
-        state.update({f"trainer/{k}": v for k, v in self.population.state().items()})
-        return state
+        return state | trainers_state(self.population, self._place)
 
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""

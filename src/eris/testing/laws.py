@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from eris.core.combine import ExactMean
 from eris.core.compress import RandK, RandP
+from eris.core.prune import Prune
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -269,6 +270,7 @@ class _Values:
         if settings.masks == "independent":
             mask = self._kept(round, client)[coordinates]
             sent: Doubles = np.where(mask, update - self.own[client][coordinates], 0)
+            assert not isinstance(settings.compressor, Prune)
             gamma = shift_step(settings.compressor.omega(settings.n))
             scale = self.agreement.kept(round, client).scale
             self.own[client][coordinates] += gamma * scale * sent
