@@ -53,7 +53,7 @@ def agreed(**changes: Any) -> Settings:
         ({"retry_every": 0.0}, "retry_every is 0.0; expected a positive number of seconds"),
         ({"retry_every": math.nan}, "retry_every is nan; expected a positive number of seconds"),
         ({"seed": -1}, r"seed is -1; expected an integer from 0 to 2\*\*64 - 1"),
-        ({"compressor": TopK(0.1)}, "compressor is 'top-k'; expected an unbiased compressor"),
+        ({"compressor": TopK(0.1)}, "compressor is 'top-k'; expected an unbiased one"),
         (
             {"compressor": RandP(0.1), "rule": CoordinateMedian()},
             "rule is 'coordinate-median'; expected a mean: order statistics of compressed values",
