@@ -79,6 +79,16 @@ _ENTRIES = (
         source="He et al. 2016, nine layers; ERIS",
     ),
     ModelEntry(
+        "softmax",
+        "eris.models.softmax",
+        "softmax",
+        (1, 8, 8),
+        10,
+        650,
+        data="digits",
+        source="one linear layer",
+    ),
+    ModelEntry(
         "resnet18",
         "eris.models.resnet",
         "resnet18",
