@@ -162,8 +162,11 @@ class Fit:
         return evaluated[-1] if evaluated else {}
 
     def sent(self, *kinds: str) -> float:
-        """Mean encoded bytes a client sends in a round it takes part in; of all messages or those
-        of some kinds ("Contribution": its update, "Result": what it publishes as an aggregator)."""
+        """Mean encoded bytes a client sends in a round it takes part in.
+
+        Of all messages or those of some kinds ("Contribution": its update, "Result": what it
+        publishes as an aggregator); what its virtual nodes send is its own.
+        """
         return self._per_client(lambda traffic: traffic.sent, kinds)
 
     def received(self, *kinds: str) -> float:
@@ -189,11 +192,13 @@ class Fit:
         self, way: Callable[[Traffic], Mapping[tuple[int, str], int]], kinds: Sequence[str]
     ) -> float:
         clients = set(self.view.clients)
+        # In gossip the other members are the clients' own virtual nodes.
+        payers = clients if self.view.owners else set(range(len(self.view.members)))
         means = [
             sum(
                 size
                 for (member, kind), size in way(record.traffic).items()
-                if member in clients and (not kinds or kind in kinds)
+                if member in payers and (not kinds or kind in kinds)
             )
             / (len(record.clients) or len(clients))
             for record in self.history

@@ -151,8 +151,8 @@ def _one_round(run: Run, assembly: Assembly, training: Session) -> Line:
     last = record.round == options.rounds
     due = record.round % options.evaluate_every == 0 or last
     metrics = assembly.evaluate(training, nodes=last) if due else {}
-    clients = frozenset(training.view.clients)
-    line = round_line(record, clients, metrics, seconds)
+    clients, view = frozenset(training.view.clients), training.view
+    line = round_line(record, clients, metrics, seconds, whole=not view.owners)
     run.append(line, client_lines(record, clients))
     return line
 
@@ -195,10 +195,20 @@ def _finish(run: Run, training: Session) -> None:
 
 
 def round_line(
-    record: RoundRecord, clients: Set[int], metrics: Mapping[str, float], seconds: float
+    record: RoundRecord,
+    clients: Set[int],
+    metrics: Mapping[str, float],
+    seconds: float,
+    *,
+    whole: bool = False,
 ) -> dict[str, Any]:
-    """What is kept of a round: bytes by kind, over all members and of the clients alone."""
+    """What is kept of a round: bytes by kind, over all members and of the clients alone.
+
+    ``whole`` counts every member's bytes as the clients': in gossip the other members are the
+    clients' own virtual nodes.
+    """
     sent, received = _by_member(record.traffic.sent), _by_member(record.traffic.received)
+    payers = {*sent, *received} if whole else clients
     line = {
         "round": record.round,
         "metrics": dict(metrics),
@@ -207,8 +217,8 @@ def round_line(
         "sent": _by_kind(record.traffic.sent),
         "received": _by_kind(record.traffic.received),
         "clients": len(record.clients) or len(clients),
-        "clients_sent": sum(size for member, size in sent.items() if member in clients),
-        "clients_received": sum(size for member, size in received.items() if member in clients),
+        "clients_sent": sum(size for member, size in sent.items() if member in payers),
+        "clients_received": sum(size for member, size in received.items() if member in payers),
         "busiest": max((sent + received).values(), default=0),
         "seconds": round(seconds, 6),
     }

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -141,11 +140,10 @@ def entry(name: str) -> ModelEntry:
     Traceback (most recent call last):
     ...
     eris.core.errors.InvalidSetting: model is 'resnet-9'; expected one of lenet5, resnet9, \
-resnet18, resnet20, minilm, matrix-factorisation (did you mean 'resnet9'?)
+softmax, resnet18, resnet20, minilm, matrix-factorisation (did you mean 'resnet9'?)
     """
     if name not in MODELS:
-        near = difflib.get_close_matches(name.lower(), MODELS, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        hint = did_you_mean(name.lower(), MODELS)
         raise InvalidSetting("model", name, f"one of {', '.join(MODELS)}{hint}")
     return MODELS[name]
 
