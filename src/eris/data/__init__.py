@@ -16,6 +16,7 @@ from eris.data.movielens import RatingData, load_movielens
 from eris.data.packages import Source
 from eris.data.partition import Partition, by_class, by_user, dirichlet, iid, quantity_skew
 from eris.data.picture import class_counts, plot_partition
+from eris.data.population import Drawn
 from eris.data.sources import SOURCES, fetch
 from eris.data.splits import CanarySplit, HoldoutSplit, canaries, holdout, samples_to_deal
 from eris.data.text import TextData
@@ -26,6 +27,7 @@ __all__ = [
     "CachedData",
     "CanarySplit",
     "ChecksumMismatch",
+    "Drawn",
     "HoldoutSplit",
     "ImageData",
     "Indices",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Indices
 from eris.data import (
     NAMES,
+    Drawn,
     ImageData,
     Partition,
     RatingData,
@@ -63,7 +64,7 @@ class Holdings:
     source: str
     inputs: Array
     targets: Array
-    parts: tuple[Indices, ...]
+    parts: Sequence[Indices]
     """Of each client, the places of the samples it trains on."""
     held_out: Indices
     """The samples that clients keep back, of all of them together."""
@@ -79,16 +80,10 @@ def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) ->
         raise InvalidSetting("data set", recipe.name, one_of(NAMES, recipe.name))
     data = load(recipe.name, recipe.path)
     task, (train, labels, users), (test, wanted) = _split(data)
-    dealt = _dealt(recipe, labels, users, seed)
-    split = holdout(dealt, recipe.held_out, seed)
-    trained = canaries(split.train, recipe.canaries, seed).train
-    # Only the samples in use, renumbered in the order in which clients hold them.
-    used = np.concatenate([*trained, *split.held_out])
-    tested = _tested(recipe, len(wanted))
-    ends = np.cumsum([len(part) for part in trained])
-    order = np.arange(len(used))
+    deal, tested = _deal(recipe, labels, users, seed), _tested(recipe, len(wanted))
+    used = deal.used
     checksums = {
-        "train": _sha256(train[used], labels[used], ends),
+        "train": _sha256(train[used], labels[used], deal.mark),
         "test": _sha256(test[tested], wanted[tested]),
         **_archive(recipe),
     }
@@ -97,12 +92,38 @@ def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) ->
         data.source,
         _readable(recipe.name, train[used], tokenise),
         labels[used].astype(np.int64),
-        tuple(np.split(order[: ends[-1]], ends[:-1])),
-        order[ends[-1] :],
+        deal.parts,
+        deal.held_out,
         _readable(recipe.name, test[tested], tokenise),
         wanted[tested].astype(np.int64),
         checksums,
     )
+
+
+class _Deal(NamedTuple):
+    """The samples in use and, as places among them, whose they are."""
+
+    used: Indices
+    parts: Sequence[Indices]
+    held_out: Indices
+    mark: Array
+    """What tells this deal from others of the same samples."""
+
+
+def _deal(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> _Deal:
+    if recipe.partition == "drawn":
+        assert recipe.samples is not None
+        drawn = Drawn(len(labels), recipe.resolved().clients or 1, recipe.samples, seed)
+        mark = np.array([len(drawn), recipe.samples, seed])
+        return _Deal(np.arange(len(labels)), drawn, np.empty(0, np.int64), mark)
+    split = holdout(_dealt(recipe, labels, users, seed), recipe.held_out, seed)
+    trained = canaries(split.train, recipe.canaries, seed).train
+    # Only the samples in use, renumbered in the order in which clients hold them.
+    used = np.concatenate([*trained, *split.held_out])
+    ends = np.cumsum([len(part) for part in trained])
+    order = np.arange(len(used))
+    parts = tuple(np.split(order[: ends[-1]], ends[:-1]))
+    return _Deal(used, parts, order[ends[-1] :], ends)
 
 
 def _split(data: Data) -> tuple[Task, tuple[Array, Array, Array | None], tuple[Array, Array]]:

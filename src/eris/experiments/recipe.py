@@ -50,8 +50,8 @@ class DataRecipe(Table):
     samples: int | None = option(
         None, "Samples a client trains on.", within=AT_LEAST_1, empty="all are shared out"
     )
-    partition: Literal["iid", "dirichlet", "by-class", "by-user", "quantity"] = option(
-        "iid", "How samples are split among clients."
+    partition: Literal["iid", "dirichlet", "by-class", "by-user", "quantity", "drawn"] = option(
+        "iid", "How samples are split among clients; drawn: each for itself, with repetition."
     )
     alpha: float | None = option(
         None, "dirichlet: small is skewed; usually 0.5.", within=ABOVE_0, empty="not dirichlet"
@@ -78,7 +78,14 @@ class DataRecipe(Table):
             if getattr(self, name) is not None and self.partition != kind:
                 expected = f"none: only the partition {kind} takes it, this is {self.partition}"
                 raise InvalidSetting(f"data.{name}", getattr(self, name), expected)
-        if self.samples is not None and self.partition not in ("iid", "dirichlet"):
+        if self.partition == "drawn":
+            if self.samples is None:
+                raise InvalidSetting("data.samples", None, "a number: each client draws so many")
+            if self.held_out or self.canaries:
+                expected = "0: clients that draw for themselves share samples"
+                raise InvalidSetting("data.held_out, data.canaries", (self.held_out, self.canaries),
+                                     expected)  # fmt: skip
+        if self.samples is not None and self.partition not in ("iid", "dirichlet", "drawn"):
             expected = f"none: the partition {self.partition} decides how many a client has"
             raise InvalidSetting("data.samples", self.samples, expected)
 
