@@ -58,7 +58,7 @@ def dsc_fraction(rounds: int) -> float:
     return 1 / (4 * math.log2(rounds))
 
 
-MNIST_ROUNDS, CIFAR_ROUNDS, FAULT_ROUNDS = 160, 120, 200
+MNIST_ROUNDS, CIFAR_ROUNDS, FAULT_ROUNDS = 160, 100, 200
 _PER_ROUND = {"method.calibration": "per-round"}
 
 
@@ -133,14 +133,14 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         ),
         Experiment(
             "dropout",
-            "ERIS figure 11: aggregators away (accuracy keeps up to 70 %)",
+            "ERIS figure 11: aggregators away (the paper: accuracy holds up to 70 %)",
             _images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
             _rates("dropout", "dropout"),
             curve="faults.dropout",
         ),
         Experiment(
             "links",
-            "ERIS figure 12: client–aggregator links down (accuracy keeps up to 50 %)",
+            "ERIS figure 12: client–aggregator links down (the paper: it holds up to 50 %)",
             _images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
             _rates("link", "links down"),
             curve="faults.link",
