@@ -76,6 +76,12 @@ class Replica:
         """The result of one round, if there was one and it is still kept."""
         return self._log[key].get(round)
 
+    def included_in(self, round: int) -> float:
+        """Mean share of the clients in a round's results; a segment without one counts as none."""
+        results = [self.result_of(key, round) for key in self.agreement.keys]
+        clients = len(self.agreement.view.clients)
+        return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
+
     def digest(self, key: Key) -> bytes:
         """A hash of a segment's whole state; equal exactly where the bits are.
 

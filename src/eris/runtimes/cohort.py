@@ -97,7 +97,7 @@ class Cohort:
             self._publish(time, round, self._closed, out)
             self._closed = []
         else:
-            self._report.included = self._included(round)
+            self._report.included = self.replica.included_in(round)
             self._forget()
         return out
 
@@ -274,11 +274,6 @@ class Cohort:
         for applied in self.replica.offer(result):
             for client in self._clients.values():
                 client.follow(applied)
-
-    def _included(self, round: int) -> float:
-        results = [self.replica.result_of(key, round) for key in self.agreement.keys]
-        clients = len(self.agreement.view.clients)
-        return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
 
     # -- catching up --------------------------------------------------------------------------
 

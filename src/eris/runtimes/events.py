@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
@@ -42,7 +40,8 @@ class EventEngine:
         for node in self.runtime.nodes:
             refused += node.refused
             node.refused.clear()
-        report = Report(traffic, self._included(round), refused, self._metrics)
+        included = self.runtime.nodes[self._first].replica.included_in(round)
+        report = Report(traffic, included, refused, self._metrics)
         self._metrics = {}
         if self.runtime.transcript is not None:
             report.records = self.runtime.transcript.records
@@ -74,9 +73,3 @@ class EventEngine:
     @property
     def _first(self) -> int:
         return self.runtime.live[0] if self.runtime.live else 0
-
-    def _included(self, round: int) -> float:
-        replica = self.runtime.nodes[self._first].replica
-        results = [replica.result_of(key, round) for key in self.runtime.agreement.keys]
-        clients = len(self.runtime.agreement.view.clients)
-        return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))

@@ -8,6 +8,7 @@ parameter is refused by name. Nothing is written into the module, so several thr
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ POINTWISE = _pointwise()
 DESCRIPTIONS = {"__get__", "size", "dim", "numel", "stride", "is_floating_point", "is_contiguous"}
 
 
-class Calls(TorchFunctionMode):
+class Calls(TorchFunctionMode, ABC):
     """A forward pass of one group; the subclasses say what a layer computes for it."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], group: Group) -> None:
@@ -200,10 +201,12 @@ class Calls(TorchFunctionMode):
 
     # -- what the subclasses say --------------------------------------------------------------
 
+    @abstractmethod
     def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """``functional.linear`` of a batch of all clients."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def convolution(
         self,
         func: Callable[..., Tensor],
@@ -213,21 +216,24 @@ class Calls(TorchFunctionMode):
         window: tuple[Any, ...],
     ) -> Tensor:
         """``func``, a convolution, of a batch of all clients."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def embedding(self, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
         """``functional.embedding`` of a batch of all clients."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def norm(
         self, apply: Norm, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
     ) -> Tensor:
         """``apply``, a norm of single samples; ``trailing`` dimensions share a scale and shift."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def expanded(self, parameter: Tensor) -> Tensor:
         """A trainable parameter once for every sample, (samples, …)."""
-        raise NotImplementedError
+        ...
 
 
 def _flat(args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[object]:
