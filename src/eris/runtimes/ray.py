@@ -64,24 +64,24 @@ class RayStations:
         # One copy of the population in the object store, however many actors read it.
         shared = self._ray.put(build)
         remote = self._ray.remote(_Actor)
-        self._actors = [remote.remote(shared, number, count) for number in range(count)]
-        self._phases = self._ray.get(self._actors[0].phases.remote())
+        self.actors = [remote.remote(shared, number, count) for number in range(count)]
+        self._phases = self._ray.get(self.actors[0].phases.remote())
 
     def run_round(self, round: int) -> Report:
         """All phases of a round; only references pass through here."""
-        count = len(self._actors)
-        inboxes: Sequence[Sequence[Any]] = [[] for _ in self._actors]
+        count = len(self.actors)
+        inboxes: Sequence[Sequence[Any]] = [[] for _ in self.actors]
         for phase in range(self._phases):
             outboxes = [
                 actor.act.options(num_returns=count).remote(round, phase, *inbox)
-                for actor, inbox in zip(self._actors, inboxes, strict=True)
+                for actor, inbox in zip(self.actors, inboxes, strict=True)
             ]
             if count == 1:
                 outboxes = [[outbox] for outbox in outboxes]
             inboxes = [[outbox[number] for outbox in outboxes] for number in range(count)]
         # The last phase sends nothing; this waits for it, and says what went wrong in any phase.
         self._ray.get([ref for inbox in inboxes for ref in inbox])
-        return joined(self._ray.get([actor.report.remote() for actor in self._actors]))
+        return joined(self._ray.get([actor.report.remote() for actor in self.actors]))
 
     def models(self) -> dict[int, Vector]:
         """The models of all members by number; a single one where all hold the same."""
@@ -94,18 +94,18 @@ class RayStations:
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""
         shared = self._ray.put(dict(state))
-        self._ray.get([actor.restore.remote(round, shared) for actor in self._actors])
+        self._ray.get([actor.restore.remote(round, shared) for actor in self.actors])
 
     def close(self) -> None:
         """Stop the actors, and the cluster if it was started here."""
-        for actor in self._actors:
+        for actor in self.actors:
             self._ray.kill(actor)
         if self._started:
             self._ray.shutdown()
 
     def _merged(self, what: str) -> dict[Any, Vector]:
         found: dict[Any, Vector] = {}
-        for part in self._ray.get([getattr(actor, what).remote() for actor in self._actors]):
+        for part in self._ray.get([getattr(actor, what).remote() for actor in self.actors]):
             found.update(part)
         return found
 
