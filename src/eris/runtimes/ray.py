@@ -7,6 +7,7 @@ counts, metrics and, if asked for, the transcript and the model.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -100,8 +101,16 @@ class RayStations:
         """Stop the actors, and the cluster if it was started here."""
         for actor in self.actors:
             self._ray.kill(actor)
+        for actor in self.actors:
+            self._await_end(actor)
         if self._started:
             self._ray.shutdown()
+
+    def _await_end(self, actor: Any) -> None:
+        # Ray's kill returns at once; an actor still answers until the cluster has acted on it.
+        with contextlib.suppress(self._ray.exceptions.RayActorError):
+            while True:
+                self._ray.get(actor.phases.remote())
 
     def _merged(self, what: str) -> dict[Any, Vector]:
         found: dict[Any, Vector] = {}
