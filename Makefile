@@ -43,7 +43,7 @@ format: setup ## Put the code into shape
 	$(BIN)/ruff format
 
 proto: setup ## Generate the message code from its schema
-	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/eris/protocol/eris.proto
+	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/eris/protocol/eris.proto src/eris/protocol/directory.proto
 
 fuzz: setup ## 200,000 mutated messages through the decoder
 	$(BIN)/python -m eris.testing.fuzz --count 200000

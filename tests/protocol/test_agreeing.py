@@ -103,7 +103,7 @@ def test_compressors_that_cannot_be(make: Callable[[], object], message: str) ->
     [
         (lambda: View(("a", "b", "a"), (0,), (0,)), "members is 'a'; expected every member's name"),
         (lambda: View(("a", "b"), (0, 1), (2,)), "owners is 2; expected a member's number, 0 to 1"),
-        (lambda: View(("a", "b"), (0, 1), (-1,)), "owners is -1; expected a member's number"),
+        (lambda: View(("a", "b"), (0, 1), (-2,)), "owners is -2; expected a member's number"),
         (lambda: View(("a", "b"), (0, 5), (0,)), "clients is 5; expected a member's number"),
         (lambda: View(("a", "b"), (0, 0), (0,)), r"clients is \(0, 0\); expected every client"),
         (lambda: View(("a",), (), (0,)), "view is .*; expected at least one client"),

@@ -31,7 +31,7 @@ def test_an_epoch_has_the_members_and_roles_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("clients", "owners", "says"),
-    [((8,), (0,), "clients is 8"), ((0,), (-1,), "owners is -1"), ((1, 1), (0,), "client once"),
+    [((8,), (0,), "clients is 8"), ((0,), (-2,), "owners is -2"), ((1, 1), (0,), "client once"),
      ((), (0,), "at least one client")],
 )  # fmt: skip
 def test_roles_are_checked(clients: tuple[int, ...], owners: tuple[int, ...], says: str) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris import __version__
-from eris.cli import runs
+from eris.cli import ca, node, runs
 from eris.cli.data import app as data_app
 from eris.cli.reproduce import reproduce
 from eris.cli.run import command as run_command
@@ -23,6 +23,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data_app, name="data")
+app.add_typer(ca.app, name="ca")
+app.add_typer(node.app, name="node")
 app.command("run")(run_command())
 app.add_typer(runs.app, name="runs")
 app.command("compare")(runs.compare)

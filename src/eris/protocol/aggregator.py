@@ -16,6 +16,7 @@ from eris.core.compress import Encoding, MaskCompressor, decode_values, encode_v
 from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Header, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
 
@@ -35,15 +36,20 @@ class _Open:
 class Aggregator:
     """One member's aggregator machine for the shards it owns, on the node's replica.
 
-    Memory is that of the segments that are open, not of all clients' shards.
+    Memory is that of the segments that are open, not of all clients' shards. A ``patient`` one (on
+    a network) keeps a segment open beyond its deadline until enough clients have been heard.
     """
 
-    def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
-        self.agreement, self.me, self.replica = agreement, me, replica
-        shards = agreement.view.owned_by(me)
-        self.keys = [key for key in agreement.keys if key[0] in shards]
-        self._owned = frozenset(self.keys)
+    def __init__(
+        self, agreement: Agreement, me: int, replica: Replica, *, patient: bool = False
+    ) -> None:
+        self.agreement, self.me, self.replica, self.patient = agreement, me, replica, patient
+        self.keys: list[Key] = []
+        self._owned: frozenset[Key] = frozenset()
+        self._shards: tuple[int, ...] | None = None
+        self._take_up(agreement.view)
         self.round = 0
+        self._overdue = False
         self._deadline = float("inf")
         self._open: dict[Key, _Open] = {}
         self._closed: set[Key] = set()
@@ -73,7 +79,8 @@ class Aggregator:
         key, sender = header.key, header.sender
         if key not in self._owned:
             return [], [self._refuse(header, "this node does not own the segment's shard")]
-        if sender not in self.agreement.clients:
+        view = self.agreement.view_at(header.round)
+        if sender not in view.client_set:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
         if contribution.samples != self.agreement.agreed_samples(sender, contribution.samples):
             return [], [self._refuse(header, "its samples are not those agreed in the view")]
@@ -85,19 +92,47 @@ class Aggregator:
             return [], []
         state.heard.add(sender)
         answers = self._add(contribution, state)
-        complete = len(state.heard) == len(self.agreement.clients)
-        return [self._close(key)] if complete else [], answers
+        complete = len(state.heard) == len(view.clients) or self._overdue
+        return [self._close(key)] if complete and self._may_close(key) else [], answers
 
     def tick(self, now: float) -> list[Result]:
         """Close what is past its deadline."""
-        return self.finish() if now >= self._deadline else []
+        if now < self._deadline:
+            return []
+        self._overdue = True
+        return self.finish()
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of the current round is worth waiting for any more."""
+        return self._overdue or self._owned <= self._closed
+
+    @property
+    def wakes_at(self) -> float:
+        """When :meth:`tick` has something to do."""
+        return float("inf") if self.done else self._deadline
+
+    def drop(self, key: Key) -> None:
+        """Forget what was collected for a segment: its state has moved under it."""
+        self._open.pop(key, None)
 
     # -- collecting ---------------------------------------------------------------------------
 
     def _enter(self, round: int, now: float) -> None:
+        self._take_up(self.agreement.view_at(round))
         self.round = round
+        self._open.clear()
+        self._overdue = False
         self._deadline = now + self.agreement.settings.close_after
         self._closed = {key for key in self.keys if self.replica.versions[key] >= round}
+
+    def _take_up(self, view: View) -> None:
+        """Own what the view says."""
+        shards = view.owned_by(self.me)
+        if shards != self._shards:
+            self._shards = shards
+            self.keys = [key for key in self.agreement.keys if key[0] in shards]
+            self._owned = frozenset(self.keys)
 
     def _begin_segment(self, key: Key) -> _Open:
         settings, segment = self.agreement.settings, self.agreement.segments(self.round)[key]
@@ -173,7 +208,19 @@ class Aggregator:
     def _close_all(self) -> list[Result]:
         if not self._may_publish:
             return []
-        return [self._close(key) for key in self.keys if key not in self._closed]
+        open = [key for key in self.keys if key not in self._closed]
+        return [self._close(key) for key in open if self._may_close(key)]
+
+    def _may_close(self, key: Key) -> bool:
+        """Whether enough clients have been heard; without patience nobody waits for that."""
+        if not self.patient:
+            return True
+        state = self._open.get(key)
+        return state is not None and len(state.heard) >= self._enough
+
+    @property
+    def _enough(self) -> int:
+        return max(self.agreement.settings.quorum, self.agreement.settings.min_included)
 
     def _withheld(self, key: Key, round: int, previous: int) -> Result:
         header = self.agreement.header(self.me, round, key)
@@ -182,9 +229,7 @@ class Aggregator:
     def _close(self, key: Key) -> Result:
         state = self._open.pop(key, None)
         self._closed.add(key)
-        settings = self.agreement.settings
-        enough = max(settings.quorum, settings.min_included)
-        if state is None or len(state.included) < enough:
+        if state is None or len(state.included) < self._enough:
             return self._withheld(key, self.round, self.replica.versions[key])
         encoding = self.agreement.download_encoding
         tag = self.agreement.mask_tag(self.round) if encoding == Encoding.KEPT else 0

@@ -27,6 +27,7 @@ from eris.core.vectors import Indices, Vector
 from eris.protocol.membership import View
 from eris.protocol.messages import Header, Result
 from eris.protocol.settings import Settings
+from eris.protocol.standing import Scheduled
 
 Key = tuple[int, int]
 """(shard, segment number): names a segment."""
@@ -125,8 +126,8 @@ class Agreement:
         if settings.masks == "independent" and view.samples is None:
             raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
                                  "mode weighs references by it")  # fmt: skip
-        self.settings, self.view = settings, view
-        self.clients = frozenset(view.clients)
+        self.settings = settings
+        self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
         kept = settings.masked and settings.masks == "shared"
         self.download_encoding = Encoding.KEPT if kept else Encoding.DENSE
         """How results travel: as small as contributions where all clients keep the same."""
@@ -141,8 +142,33 @@ class Agreement:
     def in_view(self, view: View) -> Agreement:
         """The same settings in the view of another epoch; what was derived is shared."""
         other = copy.copy(self)
-        other.view, other.clients = view, frozenset(view.clients)
+        other._views = (Scheduled(view, 1),)
         return other
+
+    @property
+    def view(self) -> View:
+        """The newest view."""
+        return self._views[-1].view
+
+    def view_at(self, round: int) -> View:
+        """The view that holds in a round."""
+        for scheduled in reversed(self._views):
+            if scheduled.from_round <= round:
+                return scheduled.view
+        return self._views[0].view
+
+    @property
+    def newest_from(self) -> int:
+        """The first round of the newest view."""
+        return self._views[-1].from_round
+
+    def knows(self, round: int) -> bool:
+        """Whether the view of a round is known: a newcomer is not told of all that have been."""
+        return self._views[0].from_round <= round
+
+    def schedule(self, views: Sequence[Scheduled]) -> None:
+        """Go by these views from now on, in the order of their epochs."""
+        self._views = tuple(views)
 
     # -- shards and segments ------------------------------------------------------------------
 
@@ -197,7 +223,8 @@ class Agreement:
 
     def header(self, sender: int, round: int, key: Key) -> Header:
         """The header of a message of this federation."""
-        return Header(self.settings.fingerprint, self.view.epoch, sender, round, *key)
+        epoch = self.view_at(round).epoch
+        return Header(self.settings.fingerprint, epoch, sender, round, *key)
 
     # -- compression --------------------------------------------------------------------------
 

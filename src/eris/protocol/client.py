@@ -6,7 +6,7 @@ A machine without I/O: an update, a message or the time goes in, messages come o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from eris.core.shift import advance, difference
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment, Stripe
+from eris.protocol.membership import NOBODY, View
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
 
@@ -38,7 +39,7 @@ class Client:
         self._retry_at = float("inf")
         self._asked = 0
         settings = agreement.settings
-        independent = settings.masks == "independent" and me in agreement.view.clients
+        independent = settings.masks == "independent" and me in agreement.view.client_set
         self.own_reference = np.zeros(settings.n, np.float32) if independent else None
         self._retained: Vector | None = None
         """What pseudo-pruning keeps of the local model; NaN where it keeps nothing."""
@@ -60,6 +61,12 @@ class Client:
 
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
         """This round's contributions, one a segment, each for the owner of its shard."""
+        update = self.prepare(update, samples, steps)
+        stripes = self.agreement.stripes(self.round)
+        return [out for s in stripes for out in self.contribute_stripe(s, update, samples, steps)]
+
+    def prepare(self, update: Vector, samples: int, steps: int = 1) -> Vector:
+        """What is cut into contributions: the update, checked, without what is withheld."""
         n = self.agreement.settings.n
         if update.shape != (n,) or update.dtype != np.float32:
             found = f"{update.dtype} array of shape {update.shape}"
@@ -77,21 +84,32 @@ class Client:
             update = self._pruned(self.agreement.settings.compressor, update)
         if self.agreement.settings.rule.normalises_steps:
             update = update / np.float32(steps)
+        return update
+
+    def contribute_stripe(
+        self, stripe: Stripe, update: Vector, samples: int, steps: int = 1
+    ) -> list[Outgoing]:
+        """The contributions of one stripe, of an update that was prepared.
+
+        Segments that nobody owns stay at home, and so do those whose result is there already.
+        """
         reference = self.replica.reference if self.own_reference is None else self.own_reference
+        owners = self.agreement.view_at(self.round).owners
+        pieces = self._cut(stripe, update, reference)
         out = []
-        for stripe in self.agreement.stripes(self.round):
-            pieces = self._cut(stripe, update, reference)
-            for segment, piece in zip(stripe.segments, pieces, strict=True):
-                key = segment.key
-                header = self.agreement.header(self.me, self.round, key)
-                try:
-                    payload, moved = self._encode(piece, segment)
-                except RefusedContribution as error:
-                    out.append(Outgoing((self.me,), Refusal(header, str(error))))
-                    continue
-                self._sent[key][self.round] = moved
-                message = Contribution(header, self.replica.versions[key], samples, steps, payload)
-                out.append(Outgoing((self.agreement.view.owners[segment.shard],), message))
+        for segment, piece in zip(stripe.segments, pieces, strict=True):
+            key, owner = segment.key, owners[segment.shard]
+            if owner == NOBODY or self.replica.versions[key] >= self.round:
+                continue
+            header = self.agreement.header(self.me, self.round, key)
+            try:
+                payload, moved = self._encode(piece, segment)
+            except RefusedContribution as error:
+                out.append(Outgoing((self.me,), Refusal(header, str(error))))
+                continue
+            self._sent[key][self.round] = moved
+            message = Contribution(header, self.replica.versions[key], samples, steps, payload)
+            out.append(Outgoing((owner,), message))
         return out
 
     def _pruned(self, prune: Prune, update: Vector) -> Vector:
@@ -180,17 +198,28 @@ class Client:
             return []
         self._retry_at = now + self.agreement.settings.retry_every
         missing = [key for key, version in self.replica.versions.items() if version < self.round]
+        return self.ask(missing)
+
+    def ask(self, missing: Iterable[Key]) -> list[Outgoing]:
+        """Ask for what is missing: the owner first, the next time other members in turn."""
         asks = [self._ask(key) for key in missing if len(self.agreement.view.members) > 1]
         self._asked += 1
         return asks
 
     def _ask(self, key: Key) -> Outgoing:
         header = self.agreement.header(self.me, max(1, self.round), key)
-        return Outgoing((self._peer(key),), CatchUp(header, self.replica.versions[key]))
+        whole = key in self.replica.astray
+        return Outgoing((self._peer(key),), CatchUp(header, self.replica.versions[key], whole))
 
     def _peer(self, key: Key) -> int:
-        owner = self.agreement.view.owners[key[0]]
-        if self._asked == 0 and owner != self.me:
+        view = self.agreement.view
+        owner = view.owners[key[0]]
+        if self._asked == 0 and owner not in (self.me, NOBODY):
             return owner
-        others = [m for m in range(len(self.agreement.view.members)) if m != self.me]
+        others = [m for m in self._reachable(view) if m != self.me]
         return others[(self._asked + sum(key)) % len(others)]
+
+    def _reachable(self, view: View) -> Sequence[int]:
+        """Those of the newest view, or everyone if that is nobody but this member."""
+        there = view.roles
+        return there if set(there) - {self.me} else range(len(view.members))

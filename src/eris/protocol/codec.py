@@ -33,6 +33,8 @@ LONGEST_REASON = 500
 MOST_SAMPLES = (1 << 40) - 1
 MOST_STEPS = (1 << 24) - 1
 """Σ samples · steps of a result stays below 2⁶⁴, as the sum of samples is below 2⁴⁰."""
+DIGEST_BYTES = 16
+"""Of the SHA-256 of a segment's state."""
 MOST_FIELDS = 16
 """Fields of a message and of a snapshot in it, slots apart; an honest one has six."""
 _SNAPSHOT = pb.Message.SNAPSHOT_FIELD_NUMBER
@@ -74,8 +76,10 @@ def encode(message: Message) -> bytes:
             out.result.sample_steps = message.sample_steps
             if message.payload is not None:
                 _fill(out.result.payload, message.payload)
+            out.result.digest = message.digest
         case CatchUp():
             out.catch_up.have = message.have
+            out.catch_up.whole = message.whole
         case Snapshot():
             out.snapshot.at = message.at
             out.snapshot.updates = message.updates
@@ -86,6 +90,7 @@ def encode(message: Message) -> bytes:
                 _fill(out.snapshot.slots.add(), slot)
         case Refusal():
             out.refusal.reason = message.reason[:LONGEST_REASON]
+            out.refusal.no_result = message.no_result
         case Share():
             _fill(out.share.payload, message.payload)
     return out.SerializeToString(deterministic=True)
@@ -121,11 +126,12 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
         case "result":
             return _result(header, parsed.result, limits)
         case "catch_up":
-            return CatchUp(header, parsed.catch_up.have)
+            return CatchUp(header, parsed.catch_up.have, parsed.catch_up.whole)
         case "snapshot":
             return _snapshot(header, parsed.snapshot, limits)
         case "refusal":
-            return Refusal(header, parsed.refusal.reason[:LONGEST_REASON])
+            refusal = parsed.refusal
+            return Refusal(header, refusal.reason[:LONGEST_REASON], refusal.no_result)
         case "share":
             if not parsed.share.HasField("payload"):
                 raise MalformedMessage("share.payload", "is missing")
@@ -255,7 +261,18 @@ def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
             raise MalformedMessage("result.included", "does not fit the number of samples")
     elif included or parsed.samples or parsed.sample_steps:
         raise MalformedMessage("result.payload", "is missing although clients are included")
-    return Result(header, parsed.previous, included, parsed.samples, parsed.sample_steps, payload)
+    if len(parsed.digest) not in (0, DIGEST_BYTES):
+        found = f"has {len(parsed.digest)} bytes; expected {DIGEST_BYTES} or none"
+        raise MalformedMessage("result.digest", found)
+    return Result(
+        header,
+        parsed.previous,
+        included,
+        parsed.samples,
+        parsed.sample_steps,
+        payload,
+        parsed.digest,
+    )
 
 
 def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:

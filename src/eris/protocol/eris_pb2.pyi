@@ -71,24 +71,28 @@ class Contribution(_message.Message):
     def __init__(self, based_on: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("previous", "included", "samples", "sample_steps", "payload")
+    __slots__ = ("previous", "included", "samples", "sample_steps", "payload", "digest")
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_STEPS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     previous: int
     included: bytes
     samples: int
     sample_steps: int
     payload: Payload
-    def __init__(self, previous: _Optional[int] = ..., included: _Optional[bytes] = ..., samples: _Optional[int] = ..., sample_steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
+    digest: bytes
+    def __init__(self, previous: _Optional[int] = ..., included: _Optional[bytes] = ..., samples: _Optional[int] = ..., sample_steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class CatchUp(_message.Message):
-    __slots__ = ("have",)
+    __slots__ = ("have", "whole")
     HAVE_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
     have: int
-    def __init__(self, have: _Optional[int] = ...) -> None: ...
+    whole: bool
+    def __init__(self, have: _Optional[int] = ..., whole: _Optional[bool] = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("at", "updates", "model", "reference", "slots")
@@ -105,10 +109,12 @@ class Snapshot(_message.Message):
     def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ...) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "no_result")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    NO_RESULT_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    no_result: bool
+    def __init__(self, reason: _Optional[str] = ..., no_result: _Optional[bool] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("payload",)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 from eris.core.errors import InvalidSetting
+
+NOBODY = -1
+"""The owner of a shard that waits: nobody may take it over."""
 
 
 @dataclass(frozen=True)
@@ -13,7 +17,8 @@ class View:
     """Members by position; ``clients`` contribute, ``owners[a]`` aggregates shard a.
 
     ``samples`` gives each client's agreed weight; only the paper's mode needs it. There are no
-    owners where everyone keeps a model of its own (gossip).
+    owners where everyone keeps a model of its own (gossip); a shard that waits for its owner has
+    the owner ``NOBODY``.
 
     >>> View.serverless(["anna", "ben", "cleo"], aggregators=2, shards=4).owners
     (0, 1, 0, 1)
@@ -36,6 +41,8 @@ class View:
     def _check_roles(self) -> None:
         for what, numbers in (("clients", self.clients), ("owners", self.owners)):
             for number in numbers:
+                if what == "owners" and number == NOBODY:
+                    continue
                 if not 0 <= number < len(self.members):
                     raise InvalidSetting(
                         what, number, f"a member's number, 0 to {len(self.members) - 1}"
@@ -78,16 +85,22 @@ class View:
         (0, 2)
         """
         other = copy.copy(self)  # the members' names have been checked
+        other.__dict__.pop("client_set", None)
         fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch}
         for name, value in fields.items():
             object.__setattr__(other, name, value)
         other._check_roles()
         return other
 
+    @cached_property
+    def client_set(self) -> frozenset[int]:
+        """The clients, for asking whether one is among them."""
+        return frozenset(self.clients)
+
     @property
     def roles(self) -> tuple[int, ...]:
         """The members that do something in this epoch: clients and owners."""
-        return tuple(sorted({*self.clients, *self.owners}))
+        return tuple(sorted({*self.clients, *self.owners} - {NOBODY}))
 
     def owned_by(self, member: int) -> tuple[int, ...]:
         """The shards a member owns."""

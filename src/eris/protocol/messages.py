@@ -53,14 +53,16 @@ class Result:
     samples: int
     sample_steps: int
     payload: Payload | None
+    digest: bytes = b""
 
 
 @dataclass(frozen=True)
 class CatchUp:
-    """Asks for every result of a segment after round ``have``."""
+    """Asks for every result of a segment after round ``have``, or for its ``whole`` state."""
 
     header: Header
     have: int
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,14 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Tells a client that its contribution was left out, and why."""
+    """Tells a client that its contribution was left out, and why.
+
+    With ``no_result`` there is nothing to wait for: the owner publishes none in this round.
+    """
 
     header: Header
     reason: str
+    no_result: bool = False
 
 
 @dataclass(frozen=True)

@@ -31,20 +31,20 @@ MOST_REFUSALS = 1000
 class Node:
     """One member of a federation, without I/O."""
 
-    def __init__(self, agreement: Agreement, me: int, initial: Vector) -> None:
-        self.agreement, self.me = agreement, me
+    def __init__(
+        self, agreement: Agreement, me: int, initial: Vector, *, networked: bool = False
+    ) -> None:
+        self.agreement, self.me, self.networked = agreement, me, networked
         self.replica = Replica(agreement, initial)
-        view = agreement.view
-        # A member without data has one too: it follows results and catches up like all.
+        # A member without data has one too: it follows results and catches up like all. And one
+        # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica)
-        owns = bool(view.owned_by(me))
-        self.aggregator = Aggregator(agreement, me, self.replica) if owns else None
+        self.aggregator = Aggregator(agreement, me, self.replica, patient=networked)
         self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
         self.stayed: list[Contribution] = []
         """Contributions to its own shards since a runtime last took them: they never leave, but
         they belong to what this node has seen."""
-        self._others = tuple(m for m in range(len(view.members)) if m != me)
 
     @property
     def model(self) -> Vector:
@@ -54,23 +54,27 @@ class Node:
     def begin(self, round: int, now: float, *, aggregating: bool = True) -> list[Outgoing]:
         """Enter a round; without ``aggregating`` its shards are left as they are for this round."""
         self.client.begin(round, now)
-        if self.aggregator is None or not aggregating:
+        if not aggregating:
             return []
         # In this order: what begins builds on the results of what was still open.
-        finished = self._publish(self.aggregator.finish())
-        return finished + self._publish(self.aggregator.begin(round, now))
+        return self.open(round, now)
 
     def restart(self, round: int, now: float) -> list[Outgoing]:
         """Come back in the middle of a round after a crash: what was being collected is lost."""
         self.client.begin(round, now)
-        return self._publish(self.aggregator.abstain(round, now)) if self.aggregator else []
+        return self._publish(self.aggregator.abstain(round, now))
 
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
         """Send this node's update of the round; segments of its own shards stay here."""
-        assert self.me in self.agreement.view.clients, "only a client contributes"
+        view = self.agreement.view_at(self.client.round)
+        assert self.me in view.client_set, "only a client contributes"
         self.stayed.clear()
+        return self.keep(self.client.contribute(update, samples, steps))
+
+    def keep(self, contributions: list[Outgoing]) -> list[Outgoing]:
+        """Take in what of these is for this node itself; returns what is to be sent."""
         out = []
-        for outgoing in self.client.contribute(update, samples, steps):
+        for outgoing in contributions:
             own = outgoing.to == (self.me,)
             if own and isinstance(outgoing.message, Contribution):
                 self.stayed.append(outgoing.message)
@@ -89,25 +93,37 @@ class Node:
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass: deadlines, retries."""
-        out = self._publish(self.aggregator.tick(now)) if self.aggregator else []
-        return out + self.client.tick(now)
+        return self.close(now) + self.client.tick(now)
+
+    def close(self, now: float) -> list[Outgoing]:
+        """Close the own segments that are past their deadline."""
+        return self._publish(self.aggregator.tick(now))
+
+    def open(self, round: int, now: float) -> list[Outgoing]:
+        """Let the aggregator enter a round; what it still had of the one before is closed."""
+        finished = self._publish(self.aggregator.finish())
+        return finished + self._publish(self.aggregator.begin(round, now))
 
     def _check(self, message: Message, source: int) -> None:
-        header, view = message.header, self.agreement.view
+        header = message.header
+        view = self.agreement.view_at(header.round)
         if header.federation != self.agreement.settings.fingerprint:
             raise ErisError("belongs to a federation with other settings")
-        if header.epoch != view.epoch:
-            raise ErisError(f"is of epoch {header.epoch}; this node is in {view.epoch}")
+        # What a peer holds is replicated state, whatever epoch it was made in.
+        timeless = isinstance(message, CatchUp | Snapshot) and self.networked
+        known = self.agreement.knows(header.round) and not timeless
+        if known and header.epoch != view.epoch:
+            expected = f"round {header.round} belongs to epoch {view.epoch} here"
+            raise ErisError(f"is of epoch {header.epoch}; {expected}")
         if header.round < 1 or header.key not in self.replica.versions:
             raise ErisError(f"names round {header.round}, segment {header.key}: there is none")
         if isinstance(message, Result | Snapshot) and view.owners[header.shard] == self.me:
-            assert self.aggregator is not None
             made = message.at if isinstance(message, Snapshot) else header.round
             if 0 < self.aggregator.round <= made:
                 raise ErisError(f"is of round {made} of a shard that only this node publishes")
         if isinstance(message, Result):
             # Any peer may pass a result on, but only the owner may have made it.
-            if header.sender != view.owners[header.shard]:
+            if known and header.sender != view.owners[header.shard]:
                 raise ErisError(f"member {header.sender} does not own shard {header.shard}")
         elif header.sender != source:
             raise ErisError(f"claims to be from member {header.sender}")
@@ -115,23 +131,23 @@ class Node:
     def _dispatch(self, message: Message) -> list[Outgoing]:
         match message:
             case Contribution():
-                if self.aggregator is None:
-                    raise ErisError("this node owns no shard")
                 results, answers = self.aggregator.receive(message)
                 for answer in answers:
                     if answer.to == (self.me,):
                         self._dispatch(answer.message)
                 return self._publish(results) + [a for a in answers if a.to != (self.me,)]
             case Result():
-                self._apply(message)
+                for applied in self._apply(message):
+                    self.aggregator.drop(applied.header.key)
                 return []
-            case CatchUp(header, have):
-                missed = self.replica.since(header.key, have, self.me)
+            case CatchUp(header, have, whole):
+                missed = self.replica.since(header.key, have, self.me, whole)
                 return [Outgoing((header.sender,), answer) for answer in missed]
             case Snapshot():
-                self.replica.adopt(message)
+                if self.replica.adopt(message):
+                    self.aggregator.drop(message.header.key)
                 return []
-            case Refusal(header, reason):
+            case Refusal(header, reason, _):
                 self.refused.append(f"round {header.round}, segment {header.key}: {reason}")
                 return []
             case Share():
@@ -141,8 +157,16 @@ class Node:
         """Apply own results before they leave, so that a crash cannot lead to a second one."""
         for result in results:
             self._apply(result)
-        return [Outgoing(self._others, result) for result in results if self._others]
+        if self.networked:
+            results = [self.replica.seal(result) for result in results]
+        return [Outgoing(others, result) for result in results if (others := self._others)]
 
-    def _apply(self, result: Result) -> None:
-        for applied in self.replica.offer(result):
-            self.client.follow(applied)
+    @property
+    def _others(self) -> tuple[int, ...]:
+        return tuple(m for m in range(len(self.agreement.view.members)) if m != self.me)
+
+    def _apply(self, result: Result) -> list[Result]:
+        applied = self.replica.offer(result)
+        for one in applied:
+            self.client.follow(one)
+        return applied

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.shift import advance, estimate
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.codec import DIGEST_BYTES
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.settings import model_digest
 
@@ -45,6 +47,9 @@ class Replica:
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
+        self.astray: set[Key] = set()
+        """Segments whose state does not lead on: the chain went on without their last result (its
+        owner died before it spread), or their bits differ. A snapshot brings them back."""
         # A snapshot skips results, and with them who was included (which a client of the paper's
         # mode must know) or the shards of a turn that is over.
         self._keep_all = bool(settings.plan.rotate) or settings.masks == "independent"
@@ -63,13 +68,17 @@ class Replica:
     def results_after(self, key: Key, have: int) -> list[Result] | None:
         """The chain of results after round ``have``, or None if it is no longer kept."""
         chain = [self._log[key][r] for r in sorted(self._log[key]) if r > have]
-        if chain and chain[0].previous > have:
+        if chain and chain[0].previous != have:
             return None
         return chain if chain or self.versions[key] <= have else None
 
-    def since(self, key: Key, have: int, sender: int) -> list[Result | Snapshot]:
+    def since(
+        self, key: Key, have: int, sender: int, whole: bool = False
+    ) -> list[Result | Snapshot]:
         """What a peer at round ``have`` of a segment needs to get where this replica is."""
-        chain = self.results_after(key, have)
+        if self.versions[key] < have + (not whole) or key in self.astray:
+            return []
+        chain = None if whole else self.results_after(key, have)
         return [self.snapshot(key, sender)] if chain is None else list(chain)
 
     def result_of(self, key: Key, round: int) -> Result | None:
@@ -79,7 +88,7 @@ class Replica:
     def included_in(self, round: int) -> float:
         """Mean share of the clients in a round's results; a segment without one counts as none."""
         results = [self.result_of(key, round) for key in self.agreement.keys]
-        clients = len(self.agreement.view.clients)
+        clients = len(self.agreement.view_at(round).clients)
         return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
 
     def digest(self, key: Key) -> bytes:
@@ -99,6 +108,10 @@ class Replica:
             yield self.reference
         yield from self.slots
 
+    def waits(self, key: Key) -> bool:
+        """Whether results of a segment are here whose predecessor is not."""
+        return bool(self._waiting[key])
+
     # -- writing ------------------------------------------------------------------------------
 
     def offer(self, result: Result) -> list[Result]:
@@ -111,6 +124,9 @@ class Replica:
         if result.header.round <= self.versions[key]:
             return []
         self._check(result)
+        if result.previous < self.versions[key]:
+            self.astray.add(key)
+            return []
         waiting = self._waiting[key]
         full = len(waiting) >= self.agreement.settings.history and not self._keep_all
         if full and result.previous != self.versions[key]:
@@ -137,7 +153,9 @@ class Replica:
         """Refuse a result that does not fit the agreement before anything of it is stored."""
         if result.payload is None:
             return
-        if not result.included <= self.agreement.clients:
+        round = result.header.round
+        known = self.agreement.view_at(round).client_set
+        if self.agreement.knows(round) and not result.included <= known:
             raise MalformedMessage("result.included", "names a client that is not in the view")
         least = self.agreement.settings.min_included
         if len(result.included) < least:
@@ -165,6 +183,8 @@ class Replica:
             self._replay(result)
             self.updates[key] += 1
         self._move_to(key, round)
+        if result.digest and result.digest != self.digest(key)[: len(result.digest)]:
+            self.astray.add(key)
         log = self._log[key]
         log[round] = result
         if not self._keep_all and len(log) > self.agreement.settings.history:
@@ -172,6 +192,7 @@ class Replica:
 
     def _move_to(self, key: Key, version: int) -> None:
         self.versions[key] = version
+        self.astray.discard(key)
         waiting = self._waiting[key]
         self._waiting[key] = {p: result for p, result in waiting.items() if p >= version}
 
@@ -241,6 +262,13 @@ class Replica:
             self._log[key].clear()
             self._waiting[key].clear()
 
+    def seal(self, result: Result) -> Result:
+        """A result just applied, with the digest of the state it led to."""
+        key = result.header.key
+        sealed = replace(result, digest=self.digest(key)[:DIGEST_BYTES])
+        self._log[key][result.header.round] = sealed
+        return sealed
+
     def remember(self, result: Result) -> None:
         """Keep a result that this replica has passed, for members that may still ask for it."""
         self._log[result.header.key][result.header.round] = result
@@ -263,7 +291,9 @@ class Replica:
     def adopt(self, snapshot: Snapshot) -> bool:
         """Take over a segment's state if it is newer than what is here."""
         key = snapshot.header.key
-        if snapshot.at <= self.versions[key] or self._keep_all:
+        newer = snapshot.at > self.versions[key]
+        mends = key in self.astray and snapshot.at >= self.versions[key]
+        if not (newer or mends) or self._keep_all:
             return False
         segment = self.agreement.segments(1)[key]
         if (snapshot.reference is None) != (self.reference is None):

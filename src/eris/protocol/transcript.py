@@ -189,35 +189,12 @@ class Transcript:
 
     def save(self, path: str | Path) -> None:
         """Write the transcript: a header and length-prefixed records (``eris.proto``)."""
-        header = pb.TranscriptHeader(
-            version=VERSION,
-            settings=self.settings,
-            members=self.membership.members,
-            clients=self.membership.clients,
-            owners=self.membership.owners,
-            samples=self.membership.samples or (),
-            epoch=self.membership.epoch,
-            epochs=[
-                pb.Roles(epoch=epoch, clients=view.clients, owners=view.owners)
-                for epoch, view in self.epochs.items()
-            ],
-        )
-        if self.final_model is not None:
-            header.final_model = self.final_model.astype("<f4").tobytes()
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
-            file.write(_MAGIC)
-            _write(file, header.SerializeToString())
+            write_header(file, self)
             for record in self.records:
-                line = pb.Record(
-                    time=record.time,
-                    sender=record.sender,
-                    receivers=record.receivers,
-                    message=record.data,
-                    arrived=sorted(record.arrived),
-                )
-                _write(file, line.SerializeToString())
+                append(file, record)
 
     @classmethod
     def load(cls, path: str | Path) -> Transcript:
@@ -262,6 +239,40 @@ class Transcript:
 
 def _touches(record: Record, members: set[int]) -> bool:
     return record.sender in members or not members.isdisjoint(record.arrived)
+
+
+def write_header(file: BinaryIO, transcript: Transcript) -> None:
+    """Begin a transcript's file: all of it but the records."""
+    membership = transcript.membership
+    header = pb.TranscriptHeader(
+        version=VERSION,
+        settings=transcript.settings,
+        members=membership.members,
+        clients=membership.clients,
+        owners=membership.owners,
+        samples=membership.samples or (),
+        epoch=membership.epoch,
+        epochs=[
+            pb.Roles(epoch=epoch, clients=view.clients, owners=view.owners)
+            for epoch, view in transcript.epochs.items()
+        ],
+    )
+    if transcript.final_model is not None:
+        header.final_model = transcript.final_model.astype("<f4").tobytes()
+    file.write(_MAGIC)
+    _write(file, header.SerializeToString())
+
+
+def append(file: BinaryIO, record: Record) -> None:
+    """Add a record to a transcript's file."""
+    line = pb.Record(
+        time=record.time,
+        sender=record.sender,
+        receivers=record.receivers,
+        message=record.data,
+        arrived=sorted(record.arrived),
+    )
+    _write(file, line.SerializeToString())
 
 
 def _write(file: BinaryIO, data: bytes) -> None:

@@ -36,6 +36,33 @@ class Trainer(Protocol):
         ...
 
 
+@runtime_checkable
+class Learner(Trainer, Protocol):
+    """What a node trains with: a trainer that knows the model everyone starts from.
+
+    ``update`` may also return a plain ``(update, samples, metrics)``. A learner may have
+    ``evaluate(parameters)``, which returns metrics of a model; all metrics stay with the node.
+    """
+
+    def initial(self) -> Vector:
+        """The flat model all members start from, the same bits at each."""
+        ...
+
+
+def as_update(made: object, client: str) -> LocalUpdate:
+    """What ``update`` returned: a :class:`LocalUpdate`, or (update, samples, metrics).
+
+    >>> as_update((np.zeros(2, np.float32), 10, {"loss": 0.5}), "anna").samples
+    10
+    """
+    if isinstance(made, LocalUpdate):
+        return made
+    if isinstance(made, tuple) and len(made) in (2, 3):
+        return LocalUpdate(made[0], made[1], metrics=made[2] if len(made) == 3 else {})
+    expected = "a LocalUpdate, or (update, samples, metrics)"
+    raise InvalidSetting(f"what update() of {client} returned", type(made).__name__, expected)
+
+
 @dataclass(frozen=True)
 class PerSampleNoise:
     """Local differential privacy inside a step: clip every sample's gradient, add noise to the sum.

@@ -1,0 +1,137 @@
+"""``eris ca``: the federation's certificate authority, and the certificates of its members."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    help="""The certificates by which members know each other.
+
+One person holds the authority of a federation and hands every member its three files. No node needs
+the authority to run: keep its folder offline.
+
+\b
+eris ca init ca --federation hospitals
+eris ca issue clinic-1 --ca ca
+eris ca show ca
+""",
+    no_args_is_help=True,
+)
+Folder = Annotated[Path, typer.Argument(help="The authority's folder.")]
+
+
+@app.command("init")
+def init(
+    folder: Folder,
+    federation: Annotated[str, typer.Option(help="Name of the federation, for people to read.")],
+    days: Annotated[int, typer.Option(help="How long the authority is valid.")] = 3650,
+) -> None:
+    """Make a federation's authority: once, by one person.
+
+    Whoever has ca.key can make members; whoever loses it can make no more, and renew none. Keep the
+    folder offline, with a copy in a safe place.
+
+    \b
+    eris ca init ca --federation hospitals
+    """
+    from eris.runtimes.grpc.tls import create_authority
+
+    create_authority(folder, federation, days=days)
+    _say(
+        f"The authority of {federation!r} is in {folder}.",
+        "  ca.key  stays here, offline: whoever has it can make members",
+        "  ca.pem  is no secret; every member gets it with its certificate",
+        f"Next: eris ca issue NAME --ca {folder}",
+    )
+
+
+@app.command("issue")
+def issue(
+    name: Annotated[
+        str, typer.Argument(help='The member: 1 to 63 characters of a-z, 0-9 and "-".')
+    ],
+    ca: Annotated[Path, typer.Option(help="The authority's folder.")] = Path("ca"),
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An IP address or host name to put into the certificate as well, for other tools; "
+            "members check each other's names, whatever the address. Repeat for several."
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.")] = 825,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where to write; NAME in the authority's folder if left out."),
+    ] = None,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Sign a member's key again; give --host again, too.")
+    ] = False,
+) -> None:
+    """Make a member's key and certificate, or renew its certificate.
+
+    A name is issued once, for it is what members know each other by. A renewal keeps the key, by
+    which the federation recognises the member; the old NAME.pem is enough for it.
+
+    \b
+    eris ca issue clinic-1 --ca ca
+    eris ca issue clinic-1 --ca ca --renew
+    """
+    from eris.runtimes.grpc import tls
+
+    made = tls.issue(ca, name, hosts=host or (), days=days, out=out, renew=renew)
+    files, until = made.identity, f"{made.record.not_after:%Y-%m-%d}"
+    if renew and not made.new_key:
+        _say(
+            f"{name} has a new certificate, until {until}; its key is the same.",
+            f"Copy {files.certificate} into the node's folder and start the node again.",
+        )
+        return
+    _say(
+        f"{name} has a certificate until {until}. Copy into the node's folder, over a safe way:",
+        f"  {files.certificate}  who the node is",
+        f"  {files.key}  its secret (mode 600); delete it here once it is there",
+        f"  {files.authority}  whom it trusts",
+        f"{ca / 'ca.key'} goes nowhere.",
+    )
+    if renew:
+        _say(
+            f"Warning: neither {files.key.name} nor {files.certificate.name} was in "
+            f"{files.certificate.parent}, so this is a new key. A directory that knows {name} by "
+            "its old key will refuse it; if the old key is not lost, renew with --out and the "
+            "folder that has it."
+        )
+
+
+@app.command("show")
+def show(folder: Folder) -> None:
+    """List the members' certificates, and when they end.
+
+    \b
+    eris ca show ca
+    """
+    from eris.runtimes.grpc import pem, tls
+
+    now, records = datetime.now(UTC), tls.issued(folder)
+    authority = pem.certificates(folder / "ca.pem")[0]
+    table = Table("member", "valid until", "left", "key (SHA-256 begins)")
+    for record in {each.name: each for each in records}.values():
+        left = record.not_after - now
+        remaining = pem.span(left) if left > timedelta(0) else "expired"
+        if left < tls.RENEW_WITHIN:
+            remaining += ", renew"
+        table.add_row(record.name, pem.stamp(record.not_after), remaining, record.fingerprint[:16])
+    Console(highlight=False).print(table)
+    end = pem.stamp(authority.not_valid_after_utc)
+    _say(f"Authority {authority.subject.rfc4514_string()}, until {end}.")
+
+
+def _say(*lines: str) -> None:
+    console = Console(markup=False, highlight=False)
+    for line in lines:
+        console.print(line, soft_wrap=True)

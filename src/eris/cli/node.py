@@ -1,0 +1,189 @@
+"""``eris node``: set a node up, run it, look at it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from eris.core.errors import ErisError, InvalidSetting
+
+app = typer.Typer(
+    help="One organisation's node: set it up, run it, look at it (docs/deploy.md).",
+    no_args_is_help=True,
+)
+Settings = Annotated[Path, typer.Argument(help="The node's settings.", metavar="NODE.TOML")]
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="The name in the node's certificate.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where node.toml goes; default: a folder of that name.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="host:port that the other members dial.")
+    ] = None,
+    listen: Annotated[str, typer.Option(help="host:port to listen at.")] = "0.0.0.0:7400",
+    directory: Annotated[
+        str | None, typer.Option(help="host:port of the member that hosts the directory.")
+    ] = None,
+    directory_name: Annotated[str | None, typer.Option(help="That member's name.")] = None,
+    host_directory: Annotated[
+        bool, typer.Option("--host-directory", help="This node hosts the directory.")
+    ] = False,
+    roster: Annotated[
+        str | None, typer.Option(help="A file with all members, instead of a directory.")
+    ] = None,
+    start_with: Annotated[
+        int | None, typer.Option(min=1, help="Members that begin together.")
+    ] = None,
+    federation: Annotated[str, typer.Option(help="The federation's name.")] = "our-federation",
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 100,
+    trainer: Annotated[
+        str, typer.Option(help="module:function that makes the trainer.")
+    ] = "my_training:make_trainer",
+) -> None:
+    """Write a commented node.toml and the node's state folder.
+
+    Certificates come from `eris ca issue NAME`: put NAME.pem, NAME.key and ca.pem beside
+    node.toml. Then write your training code and run `eris node start node.toml`.
+    """
+    from eris.runtimes.grpc.authority import LEDGER, write_ledger
+    from eris.runtimes.grpc.settings import NodeSettings
+
+    place = folder or Path(name)
+    path = place / "node.toml"
+    if path.exists():
+        raise InvalidSetting("node.toml", str(path), "a folder without one: it is not overwritten")
+    values: dict[str, Any] = {
+        "node.listen": listen,
+        "federation.name": federation,
+        "federation.rounds": rounds,
+        "training.trainer": trainer,
+    }
+    given = {
+        "node.address": address,
+        "membership.directory": directory,
+        "membership.directory_name": directory_name,
+        "membership.host_directory": host_directory or None,
+        "membership.roster": roster,
+        "membership.start_with": start_with,
+    }
+    values |= {key: value for key, value in given.items() if value is not None}
+    text = NodeSettings.template(name, values)
+    place.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    state = place / "state"
+    state.mkdir(exist_ok=True)
+    if not (state / LEDGER).exists():
+        write_ledger(state, 0)
+    Console(highlight=False).print(
+        f"Wrote {path} and {state}/. Next:\n"
+        f"  1. eris ca issue {name} --ca CA-FOLDER --out {place}   (where the authority is)\n"
+        f"  2. look through {path}: every key is explained\n"
+        f"  3. put your training code beside it ({trainer})\n"
+        f"  4. eris node start {path}",
+        soft_wrap=True,
+    )
+
+
+@app.command()
+def start(settings: Settings) -> None:
+    """Take part in the federation until training is over.
+
+    Stops gracefully on SIGTERM and Ctrl-C: it saves, tells the directory, and ends. Started again,
+    it goes on where it was; without its disk, from its peers. Any key of node.toml can be
+    overridden by the environment: ERIS_NODE_LISTEN, ERIS_OBSERVE_LOG_LEVEL, …
+    """
+    from eris.runtimes.grpc.logs import configure
+    from eris.runtimes.grpc.node import serve
+    from eris.runtimes.grpc.settings import NodeSettings
+
+    loaded = NodeSettings.load(settings)
+    configure(loaded.observe.log_level, loaded.observe.log_format)
+    serve(loaded)
+
+
+@app.command()
+def status(
+    settings: Settings,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a node does, and the federation as its directory knows it.
+
+    The node is asked at observe.http of its settings; the directory over the network with this
+    node's certificate, so this works while the node is down.
+    """
+    from eris.runtimes.grpc.settings import NodeSettings
+    from eris.runtimes.grpc.status import describe, node_status
+
+    loaded = NodeSettings.load(settings)
+    own: dict[str, Any] | None = None
+    problems = []
+    if loaded.observe.http:
+        try:
+            own = node_status(loaded.observe.http)
+        except ErisError as failed:
+            problems.append(str(failed))
+    else:
+        problems.append("the node itself is not asked: observe.http is not set")
+    federation = None
+    if loaded.roster is None:
+        try:
+            federation = asyncio.run(describe(loaded))
+        except ErisError as failed:
+            problems.append(str(failed))
+    if as_json:
+        whole = {"node": own, "federation": federation, "problems": problems}
+        typer.echo(json.dumps(whole, default=str))
+    else:
+        _show(own, federation, problems)
+    if own is None and federation is None:
+        raise typer.Exit(1)
+
+
+def _show(
+    own: dict[str, Any] | None, federation: dict[str, Any] | None, problems: list[str]
+) -> None:
+    console = Console(highlight=False)
+    if own is not None:
+        state = "ready" if own["ready"] else "not ready"
+        console.print(
+            f"[bold]{own['name']}[/bold]: {own['phase']}, round {own['round']} of "
+            f"{own.get('rounds', '?')}, epoch {own['epoch']}, {state} {own['reason']}; "
+            f"connected to {', '.join(own.get('connected', [])) or 'nobody'}"
+        )
+    if federation is not None:
+        console.print(
+            f"Federation: round {federation['round']}, epoch {federation['epoch']} "
+            f"from round {federation['from_round']}"
+        )
+        table = Table("member", "address", "is", "round", "lease", "owns")
+        names = [member["name"] for member in federation["members"]]
+        for number, member in enumerate(federation["members"]):
+            shards = [i for i, s in enumerate(federation["shards"]) if s["owner"] == number]
+            table.add_row(
+                member["name"],
+                member["address"],
+                member["presence"],
+                str(member["round"]),
+                f"{member['lease_left']:.0f} s",
+                ", ".join(map(str, shards)),
+            )
+        console.print(table)
+        waiting = [i for i, s in enumerate(federation["shards"]) if s["owner"] < 0]
+        if waiting:
+            console.print(f"Shards that wait for their owner: {', '.join(map(str, waiting))}")
+        heirs = ", ".join(
+            f"{i}: {names[s['heir']] if s['heir'] >= 0 else 'nobody'}"
+            for i, s in enumerate(federation["shards"])
+        )
+        console.print(f"Who would take a shard over: {heirs}", soft_wrap=True)
+    for problem in problems:
+        console.print(f"[yellow]note:[/yellow] {problem}", soft_wrap=True)

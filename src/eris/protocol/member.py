@@ -1,0 +1,426 @@
+"""One member of a federation over the rounds: when to train, send, publish, catch up and go on.
+
+A machine without I/O. In go messages, the time, what the authority over epochs says and what
+training computed; out come messages, and :attr:`Member.job` says what is to be trained. Rounds
+synchronise through the data: a member goes on when a round's results are in, or when those that are
+missing will not come; it never counts on its peers' clocks.
+
+What keeps a round to one result a segment, whatever fails:
+
+- every round belongs to one view, and the owner of a shard in it publishes only with a permit
+  (:mod:`eris.protocol.standing`);
+- a member that has restarted publishes nothing in rounds in which it may have published before;
+- a result needs a quorum, so the chain of results can only go on from a state that a quorum holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
+from eris.protocol.agreement import Agreement, Key, Stripe
+from eris.protocol.membership import View
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Message,
+    Outgoing,
+    Refusal,
+    Result,
+    Snapshot,
+)
+from eris.protocol.node import Node
+from eris.protocol.settings import Settings
+from eris.protocol.standing import Standing
+
+LOOKAHEAD = 2
+"""Rounds beyond the one it is in that an owner may have published in."""
+
+
+class Phase(Enum):
+    """What a member is doing."""
+
+    CATCHING_UP = "catching up"
+    TRAINING = "training"
+    EXCHANGING = "exchanging"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained now: the round, and a model that is the trainer's own copy."""
+
+    round: int
+    model: Vector
+
+
+@dataclass(frozen=True)
+class _Update:
+    """An update that is being sent."""
+
+    vector: Vector
+    samples: int
+    steps: int
+
+
+class Member:
+    """One member's whole logic, moved by a runtime.
+
+    ``settings`` and ``standing`` say what was agreed and who is there, ``initial`` is the model all
+    start from. ``rounds`` is where training ends. A member that has restarted publishes nothing in
+    rounds up to ``abstain_through``; one that is ``unsure`` what it published before publishes
+    nothing in the first rounds it hears of. After every call, a runtime sends what was returned, trains
+    :attr:`job` if it is new, asks the authority again if :attr:`renewal_due`, and calls
+    :meth:`tick` by :attr:`wakes_at`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        standing: Standing,
+        initial: Vector,
+        *,
+        rounds: int,
+        abstain_through: int = 0,
+        unsure: bool = False,
+    ) -> None:
+        _check(settings)
+        if not standing.views:
+            raise InvalidSetting("standing", "without a view", "one, to begin in")
+        self.agreement = Agreement(settings, _everyone(standing, settings))
+        self.agreement.schedule(standing.views)
+        self.me, self.rounds, self.abstain_through = standing.me, rounds, abstain_through
+        self._unsure = unsure
+        self.node = Node(self.agreement, self.me, initial, networked=True)
+        self.through, self.highest = standing.through, standing.round
+        self.phase = Phase.CATCHING_UP
+        self.round = 0
+        self.job: Job | None = None
+        self.renewal_due = False
+        """Whether the authority should be asked soon: a round has begun, or a permit is missing."""
+        self.discarded = 0
+        """Updates that came too late for any segment of their round."""
+        self._update: _Update | None = None
+        self._stripes: Iterator[Stripe] = iter(())
+        self._barren: set[Key] = set()
+        """Segments of the current round whose owners said that no result will come."""
+        self._retry_at, self._retries = 0.0, 0
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Vector:
+        """The current model."""
+        return self.node.model
+
+    @property
+    def view(self) -> View:
+        """The view of the current round."""
+        return self.agreement.view_at(max(1, self.round))
+
+    @property
+    def wakes_at(self) -> float:
+        """When :meth:`tick` should be called at the latest."""
+        retry = self._retry_at if self._waiting else float("inf")
+        return min(retry, self.node.aggregator.wakes_at)
+
+    @property
+    def finished(self) -> bool:
+        """Whether training is over and, as far as the others know, the last results are here."""
+        if self.phase is not Phase.DONE or self._astray:
+            return False
+        return not self.lacking(self.rounds) or self._retries > len(self.view.members)
+
+    def missing(self, round: int) -> list[Key]:
+        """Segments whose result of a round is not here, although its owner is there to give one."""
+        view, newest = self.agreement.view_at(round), self.agreement.view
+        there = {*newest.roles, self.me}
+        barren = self._barren if round == self.round else ()
+        return [
+            key
+            for key, version in self.node.replica.versions.items()
+            if version < round and view.owners[key[0]] in there and key not in barren
+        ]
+
+    def lacking(self, round: int) -> list[Key]:
+        """Segments whose result of a round, if there is one, is not here."""
+        versions = self.node.replica.versions
+        return [key for key, version in versions.items() if version < round]
+
+    # -- what goes in -------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Outgoing]:
+        """Begin, or go on after a restart: catch up if the others are ahead."""
+        self._quiet_from(now)
+        if self.highest <= max(1, self.round + 1):
+            return self._enter(self.round + 1, now)
+        return self._ask(now)
+
+    def stand(self, standing: Standing, now: float) -> list[Outgoing]:
+        """Take in what the authority says; an answer older than what is known changes nothing."""
+        self.highest = max(self.highest, standing.round)
+        if standing.views and standing.views[-1].view.epoch >= self.agreement.view.epoch:
+            self.agreement.schedule(standing.views)
+            self.through = max(self.through, standing.through)
+        return self._proceed(now)
+
+    def receive(self, message: Message, source: int, now: float) -> list[Outgoing]:
+        """Take a message in from a member."""
+        header = message.header
+        if header.epoch > self.agreement.view.epoch:
+            self.renewal_due = True
+        if header.key not in self.node.replica.versions:
+            return self.node.receive(message, source)  # which notes what is wrong with it
+        if isinstance(message, Contribution):
+            return self._collect(message, source, now)
+        version = self.node.replica.versions[header.key]
+        out = self.node.receive(message, source)
+        if isinstance(message, Result | Snapshot):
+            replica = self.node.replica
+            if replica.versions[header.key] != version or replica.waits(header.key):
+                self._hear(header.round, now)
+            if header.key in replica.astray:
+                self._retry_at = min(self._retry_at, now)
+        elif isinstance(message, Refusal):
+            theirs = self.view.owners[header.shard] == source and header.round == self.round
+            if message.no_result and theirs:
+                self._barren.add(header.key)
+        return out + self._proceed(now)
+
+    def trained(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
+        """Take in what was trained; :meth:`pull` hands it out piece by piece."""
+        self.job = None
+        self.phase = Phase.EXCHANGING
+        self._quiet_from(now)
+        if not self.missing(self.round):
+            self.discarded += 1
+            return self._proceed(now)
+        prepared = self.node.client.prepare(update, samples, steps)
+        self._update = _Update(prepared, samples, steps)
+        self._stripes = iter(self.agreement.stripes(self.round))
+        self.node.stayed.clear()
+        return []
+
+    def failed(self, now: float) -> list[Outgoing]:
+        """Training gave nothing: this member follows the round without contributing."""
+        self.job = None
+        self.phase = Phase.EXCHANGING
+        self._quiet_from(now)
+        return self._proceed(now)
+
+    def pull(self, now: float) -> list[Outgoing] | None:
+        """The next contributions, or None if there are no more.
+
+        A runtime calls this as long as it has room for what is to be sent.
+        """
+        stripe = next(self._stripes, None)
+        if stripe is None or self._update is None:
+            return None
+        self._quiet_from(now)
+        view = self.agreement.view_at(self.round)
+        out: list[Outgoing] = []
+        if self.me in view.owners and self._may_open(self.round):
+            out = self.node.open(self.round, now)
+        update = self._update
+        contributions = self.node.client.contribute_stripe(
+            stripe, update.vector, update.samples, update.steps
+        )
+        return out + self.node.keep(contributions) + self._proceed(now)
+
+    def tick(self, now: float) -> list[Outgoing]:
+        """Let time pass."""
+        out = self.node.close(now) + self._proceed(now)
+        if self._waiting and now >= self._retry_at:
+            out += self._give_up(now) if self._hopeless() else self._ask(now)
+        return out
+
+    # -- the course of a round ----------------------------------------------------------------
+
+    def _proceed(self, now: float) -> list[Outgoing]:
+        """Go on if all is in that can be."""
+        if self.phase is Phase.EXCHANGING and not self.missing(self.round):
+            # Nobody goes on from a round in which nothing has happened: those that are away would
+            # find the training over, and nothing learnt.
+            if self._something(self.round) or self.highest > self.round:
+                return self._enter(self._next(), now)
+        elif self.phase is Phase.CATCHING_UP and not self.missing(self.highest - 1):
+            return self._enter(max(self.round + 1, self.highest), now)
+        return []
+
+    def _enter(self, round: int, now: float) -> list[Outgoing]:
+        self.round = min(round, self.rounds + 1)
+        self._update, self._stripes = None, iter(())
+        self._barren.clear()
+        self._quiet_from(now)
+        self.renewal_due = True
+        if self.round > self.rounds:
+            self.phase = Phase.DONE
+            return []
+        self.node.client.begin(self.round, now)
+        if self.me in self.agreement.view_at(self.round).client_set:
+            self.phase = Phase.TRAINING
+            model = self.node.client.training_model(self.model)
+            self.job = Job(self.round, model.copy())
+            return []
+        self.phase = Phase.EXCHANGING
+        return self._proceed(now)
+
+    def _next(self) -> int:
+        """The first round that is not over for this member."""
+        over = self.highest if not self.missing(self.highest) else self.highest - 1
+        return max(self.round, over) + 1
+
+    def _something(self, round: int) -> bool:
+        return any(version >= round for version in self.node.replica.versions.values())
+
+    def _hear(self, round: int, now: float) -> None:
+        """A result is news: the federation has reached its round.
+
+        As long as that is this member's round, more is likely to come. If it is not, what is
+        missing here has been sent, and lost.
+        """
+        self.highest = max(self.highest, round)
+        if self._overtaken:
+            self._retry_at = min(self._retry_at, now + self.agreement.settings.retry_every)
+        else:
+            self._quiet_from(now)
+
+    def _quiet_from(self, now: float) -> None:
+        settings = self.agreement.settings
+        self._retries = 0
+        self._retry_at = now + settings.catch_up_after
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether there is something to ask for when nothing is heard."""
+        if self.phase is Phase.DONE:
+            return bool(self._astray or self.lacking(self.rounds))
+        return self.phase is not Phase.TRAINING
+
+    @property
+    def _astray(self) -> set[Key]:
+        return self.node.replica.astray
+
+    @property
+    def _overtaken(self) -> bool:
+        return self.highest > self.round
+
+    # -- silence ------------------------------------------------------------------------------
+
+    def _ask(self, now: float) -> list[Outgoing]:
+        """Ask for what is missing, and send again what may not have arrived."""
+        self._retry_at = now + self.agreement.settings.retry_every
+        self._retries += 1
+        catching = self.phase is Phase.CATCHING_UP
+        last = self.highest if catching or self._overtaken else self.round
+        wanted = self.lacking(min(last, self.rounds))
+        wanted += [key for key in self._astray if key not in wanted]
+        out = self.node.client.ask(wanted)
+        if self._update is not None and not catching:
+            lacking = set(self.missing(self.round))
+            for stripe in self.agreement.stripes(self.round):
+                if any(segment.key in lacking for segment in stripe.segments):
+                    update = self._update
+                    again = self.node.client.contribute_stripe(
+                        stripe, update.vector, update.samples, update.steps
+                    )
+                    out += self.node.keep(again)
+        return out
+
+    def _hopeless(self) -> bool:
+        """Whether what is missing will not come: others went on, or the rest of the round is in."""
+        if self._retries < 3 or self.phase is Phase.DONE:
+            return False
+        if self.phase is Phase.CATCHING_UP or self._overtaken or self._something(self.round):
+            return True
+        # Nothing can come of a round whose members have gone; a later view has others.
+        return self.agreement.newest_from > self.round
+
+    def _give_up(self, now: float) -> list[Outgoing]:
+        if self.phase is Phase.CATCHING_UP:
+            return self._enter(max(self.round + 1, self.highest), now)
+        if self._overtaken or self._something(self.round):
+            return self._enter(self._next(), now)
+        return self._enter(self.agreement.newest_from, now)
+
+    # -- owning -------------------------------------------------------------------------------
+
+    def _collect(self, contribution: Contribution, source: int, now: float) -> list[Outgoing]:
+        """Take in a contribution; the first one of a round opens it."""
+        header = contribution.header
+        view, key = self.agreement.view_at(header.round), header.key
+        sound = header.epoch == view.epoch and source == header.sender and source in view.client_set
+        if not sound or view.owners[header.shard] != self.me:
+            return self.node.receive(contribution, source)  # which says what is wrong with it
+        version = self.node.replica.versions[key]
+        if version < contribution.based_on < header.round:
+            # A client that is further on has what this owner lacks.
+            ask = self.agreement.header(self.me, max(1, self.round), key)
+            return [Outgoing((source,), CatchUp(ask, version))]
+        out: list[Outgoing] = []
+        if self._may_open(header.round):
+            out = self.node.open(header.round, now)
+        if header.round <= self.node.aggregator.round:
+            out += self.node.receive(contribution, source)
+        over = header.round < self.node.aggregator.round or header.round <= self.abstain_through
+        if over and self.node.replica.versions[key] < header.round:
+            back = self.agreement.header(self.me, header.round, key)
+            reason = f"this owner publishes no result of round {header.round}"
+            out.append(Outgoing((source,), Refusal(back, reason, no_result=True)))
+        return out + self._proceed(now)
+
+    def _may_open(self, round: int) -> bool:
+        """Whether this owner may begin to collect a round: permitted, and done with the last."""
+        aggregator = self.node.aggregator
+        if self._unsure:
+            self._unsure = False
+            self.abstain_through = max(self.abstain_through, round + LOOKAHEAD)
+        if round <= aggregator.round or round <= self.abstain_through:
+            return False
+        if round > self.through:
+            self.renewal_due = True
+            return False
+        return aggregator.round == 0 or aggregator.done
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """All that is needed to go on after a restart."""
+        own = {f"client/{name}": value for name, value in self.node.client.state().items()}
+        return {**self.node.replica.state(), **own, "round": np.array([self.round], np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from a ``state()``; what happened since is caught up with."""
+        if "round" not in state:
+            raise InvalidSetting("checkpoint", "no round", "one of this federation")
+        self.node.replica.restore(state)
+        own = {
+            name.removeprefix("client/"): value
+            for name, value in state.items()
+            if name.startswith("client/")
+        }
+        self.node.client.restore(own)
+        self.round = max(0, int(state["round"][0]) - 1)
+
+
+def _everyone(standing: Standing, settings: Settings) -> View:
+    """A view in which all members are there, to check the settings against."""
+    members = standing.views[-1].view.members
+    return View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
+
+
+def _check(settings: Settings) -> None:
+    """Refuse what only the simulator can do."""
+    if settings.masks == "independent":
+        expected = "shared: a reference per client does not survive its client"
+        raise InvalidSetting("masks", "independent", expected)
+    if settings.plan.rotate:
+        expected = "0 on a network: shards drawn anew wait for every owner, and owners may die"
+        raise InvalidSetting("plan.rotate", settings.plan.rotate, expected)

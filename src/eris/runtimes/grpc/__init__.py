@@ -1,0 +1,1 @@
+"""Nodes on a real network: gRPC with mutual TLS."""

@@ -1,0 +1,151 @@
+"""Who says which view holds: a directory that a member asks, or a roster that all have.
+
+A roster never changes, so nobody can take a shard over: without an authority over epochs, members
+that time each other out would split the federation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Protocol
+
+from eris.core.errors import ErisError
+from eris.protocol.directory import LOOKAHEAD, Joined
+from eris.protocol.membership import View
+from eris.protocol.settings import Settings
+from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.succession import Candidate, assign
+from eris.runtimes.grpc.directory import DirectoryClient
+from eris.runtimes.grpc.roster import Roster
+from eris.runtimes.grpc.settings import NodeSettings
+
+LEDGER = "ledger.json"
+
+
+class Authority(Protocol):
+    """The authority over epochs, as a node sees it."""
+
+    @property
+    def clock_offset(self) -> float | None:
+        """Seconds by which the authority's clock is ahead, if it has one."""
+        ...
+
+    async def join(self, address: str) -> Joined:
+        """Become a member, or one again."""
+        ...
+
+    async def renew(self, round: int) -> Standing:
+        """Say where this member is; hear which views hold and what it may publish."""
+        ...
+
+    async def leave(self) -> None:
+        """Say that this member goes away."""
+        ...
+
+
+class DirectoryAuthority:
+    """A directory somewhere on the network."""
+
+    def __init__(self, client: DirectoryClient, settings: NodeSettings, charter: str) -> None:
+        self._client, self._settings, self._charter = client, settings, charter
+
+    @property
+    def clock_offset(self) -> float | None:
+        """Seconds by which the directory's clock is ahead."""
+        return self._client.clock_offset
+
+    async def join(self, address: str) -> Joined:
+        """Become a member, or one again."""
+        node = self._settings.node
+        return await self._client.join(
+            address=address,
+            charter=self._charter,
+            client=node.client,
+            aggregator=node.aggregator,
+            max_share=node.max_share,
+        )
+
+    async def renew(self, round: int) -> Standing:
+        """Keep the lease."""
+        return await self._client.renew(round)
+
+    async def leave(self) -> None:
+        """End the lease."""
+        await self._client.leave()
+
+
+class RosterAuthority:
+    """A list of members for good. What this node may have published it notes on its own disk.
+
+    Without that note (its disk is lost) nobody knows; the node then publishes nothing in the first
+    rounds it hears of.
+    """
+
+    clock_offset: float | None = None
+
+    def __init__(self, roster: Roster, name: str, settings: Settings, folder: Path) -> None:
+        self._path = folder / LEDGER
+        self.view = roster_view(roster, settings)
+        self.me = self.view.members.index(name)
+        self._addresses = tuple(member.address for member in roster.members)
+        self._through = 0
+        self.lost = not self._path.exists()
+        """Whether the note is missing."""
+
+    async def join(self, address: str) -> Joined:
+        """Read what may have been published before."""
+        try:
+            if not self.lost:
+                self._through = int(json.loads(self._path.read_text("utf-8"))["through"])
+        except (OSError, ValueError, KeyError, TypeError) as damaged:
+            raise ErisError(
+                f"{self._path} is damaged ({damaged}); remove it, and this node publishes nothing "
+                "in the first rounds it hears of"
+            ) from damaged
+        return Joined(self.me, self._through, self._standing())
+
+    async def renew(self, round: int) -> Standing:
+        """Note what may be published from now on, before it is."""
+        through = max(self._through, round + LOOKAHEAD)
+        if through > self._through:
+            write_ledger(self._path.parent, through)
+            self._through = through
+        return self._standing()
+
+    async def leave(self) -> None:
+        """Nobody is told: a roster does not change."""
+
+    def _standing(self) -> Standing:
+        views = (Scheduled(self.view, 1),)
+        return Standing(self.me, views, self._addresses, self._through, 0)
+
+
+def roster_view(roster: Roster, settings: Settings) -> View:
+    """The one view of a federation with a roster."""
+    shard_map = settings.plan.at(settings.n, settings.seed)
+    sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
+    numbered = list(enumerate(roster.members))
+    candidates = [Candidate(number, 1.0, True) for number, m in numbered if m.aggregator]
+    clients = tuple(number for number, member in numbered if member.client)
+    names = tuple(member.name for member in roster.members)
+    return View(names, clients, assign(sizes, candidates), epoch=1)
+
+
+def write_ledger(folder: Path, through: int) -> None:
+    """Note the last round whose results this node may have published."""
+    path = folder / LEDGER
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump({"through": through}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as failed:
+        temporary.unlink(missing_ok=True)
+        reason = failed.strerror or str(failed)
+        raise ErisError(
+            f"{path} cannot be written: {reason}; this node publishes nothing until it can"
+        ) from failed

@@ -1,0 +1,288 @@
+"""The directory on the network: the service of the node that hosts it, and a member's client.
+
+The service knows who asks from the certificate of the connection, and answers only what is on disk:
+an answer may be lost on its way, a permit that was given never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from eris.core.errors import ErisError
+from eris.protocol import directory_pb2 as wire
+from eris.protocol.directory import (
+    Description,
+    Directory,
+    Impostor,
+    Joined,
+    NotAMember,
+    Refused,
+)
+from eris.protocol.directory_codec import (
+    description_from_wire,
+    description_to_wire,
+    joined_from_wire,
+    joined_to_wire,
+    standing_from_wire,
+    standing_to_wire,
+)
+from eris.protocol.standing import Standing
+from eris.runtimes.grpc.ledger import Ledger
+
+SERVICE = "eris.v1.Directory"
+LARGEST_REQUEST = 64 * 1024
+LONGEST_REASON = 2_000
+"""Characters; a status travels in the header of an answer, which peers limit to 8 KiB."""
+TIMEOUT = 10.0
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+Identify = Callable[[Context], tuple[str, str]]
+"""Name and key's fingerprint of whoever made a call."""
+Request = TypeVar("Request", bound=Message)
+Answer = TypeVar("Answer", bound=Message)
+Result = TypeVar("Result")
+
+REFUSALS: dict[grpc.StatusCode, type[Refused]] = {
+    grpc.StatusCode.PERMISSION_DENIED: Impostor,
+    grpc.StatusCode.NOT_FOUND: NotAMember,
+    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+    grpc.StatusCode.UNAUTHENTICATED: Refused,
+    grpc.StatusCode.INVALID_ARGUMENT: Refused,
+}
+"""What a status means to a client."""
+CODES = {Impostor: grpc.StatusCode.PERMISSION_DENIED, NotAMember: grpc.StatusCode.NOT_FOUND}
+
+_log = logging.getLogger(__name__)
+
+
+class DirectoryUnavailable(ErisError):
+    """The directory cannot be reached or cannot answer now; it may later."""
+
+
+class DirectoryService:
+    """Offers a directory to whoever ``identify`` can name; ``clock`` measures leases."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        ledger: Ledger,
+        clock: Callable[[], float],
+        identify: Identify,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.directory, self.ledger = directory, ledger
+        self._clock, self._identify, self._wall_clock = clock, identify, wall_clock
+        self._stored = -1  # the last revision on disk
+        self._saving: asyncio.Task[None] | None = None
+        self._writable = True
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The service, for a server of :mod:`grpc.aio`."""
+        methods = {
+            "Join": self._method(wire.JoinRequest, self._join),
+            "Renew": self._method(wire.RenewRequest, self._renew),
+            "Leave": self._method(wire.LeaveRequest, self._leave),
+            "Describe": self._method(wire.DescribeRequest, self._describe),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def tick(self) -> bool:
+        """Let time pass; says whether there is a new view.
+
+        Every request does as much: this is for hosts that want to know while nobody asks.
+        """
+        changed = self.directory.tick(self._clock())
+        await self._save()
+        return changed
+
+    # -- methods ------------------------------------------------------------------------------
+
+    async def _join(self, caller: tuple[str, str], request: wire.JoinRequest) -> wire.Joined:
+        name, fingerprint = caller
+        joined = self.directory.join(
+            self._clock(),
+            name=name,
+            fingerprint=fingerprint,
+            address=request.address,
+            charter=request.charter,
+            client=request.client,
+            aggregator=request.aggregator,
+            max_share=request.max_share,
+        )
+        await self._save()
+        return joined_to_wire(joined, self._wall_clock())
+
+    async def _renew(self, caller: tuple[str, str], request: wire.RenewRequest) -> wire.Standing:
+        incarnation = _joined_before(request.incarnation)
+        standing = self.directory.renew(
+            self._clock(), *caller, round=request.round, incarnation=incarnation
+        )
+        await self._save()
+        return standing_to_wire(standing, self._wall_clock())
+
+    async def _leave(self, caller: tuple[str, str], request: wire.LeaveRequest) -> wire.Left:
+        incarnation = _joined_before(request.incarnation)
+        self.directory.leave(self._clock(), *caller, incarnation=incarnation)
+        await self._save()
+        return wire.Left(time=self._wall_clock())
+
+    async def _describe(
+        self, caller: tuple[str, str], request: wire.DescribeRequest
+    ) -> wire.Description:
+        description = self.directory.describe(self._clock())
+        return description_to_wire(description, self._wall_clock())
+
+    # -- answering ----------------------------------------------------------------------------
+
+    def _method(
+        self,
+        kind: type[Request],
+        act: Callable[[tuple[str, str], Request], Awaitable[Message]],
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
+        async def answer(data: bytes, context: Context) -> bytes:
+            try:
+                caller = self._identify(context)
+                if len(data) > LARGEST_REQUEST:
+                    raise Refused(f"a request has {len(data)} bytes; at most {LARGEST_REQUEST}")
+                return (await act(caller, kind.FromString(data))).SerializeToString()
+            except DecodeError:
+                code, reason = grpc.StatusCode.INVALID_ARGUMENT, f"no {kind.DESCRIPTOR.name}"
+            except Refused as refused:
+                code = CODES.get(type(refused), grpc.StatusCode.FAILED_PRECONDITION)
+                reason = str(refused)
+            except DirectoryUnavailable as unavailable:
+                code, reason = grpc.StatusCode.UNAVAILABLE, str(unavailable)
+            except ErisError as unknown:
+                code, reason = grpc.StatusCode.UNAUTHENTICATED, str(unknown)
+            return await context.abort(code, reason[:LONGEST_REASON])
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _save(self) -> None:
+        """Wait until all that has been decided is on disk; who waits at once shares one write."""
+        wanted = self.directory.revision
+        while self._stored < wanted:
+            if self._saving is None or self._saving.done():
+                self._saving = asyncio.create_task(self._write())
+                self._saving.add_done_callback(_seen)
+            # Shielded: a caller that hangs up does not end a write that others wait for.
+            await asyncio.shield(self._saving)
+
+    async def _write(self) -> None:
+        revision, state = self.directory.revision, self.directory.state()
+        try:
+            await asyncio.to_thread(self.ledger.save, state)
+        except ErisError as error:
+            if self._writable:
+                _log.error("%s", error)
+            self._writable = False
+            # Paths and the like are for the log of this node, not for its peers.
+            raise DirectoryUnavailable("cannot write its ledger; its log says why") from error
+        self._stored, self._writable = revision, True
+
+
+class DirectoryClient:
+    """A member's line to the directory at an address, over a channel that proves who it is."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        address: str,
+        *,
+        timeout: float = TIMEOUT,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.address = address
+        self.clock_offset: float | None = None
+        """Seconds by which the directory's clock is ahead of this one; None before an answer."""
+        self._channel, self._timeout, self._wall_clock = channel, timeout, wall_clock
+        self._incarnation = 0
+
+    async def join(
+        self, *, address: str, charter: str, client: bool, aggregator: bool, max_share: float
+    ) -> Joined:
+        """Become a member that listens at ``address``, or one again."""
+        request = wire.JoinRequest(
+            address=address,
+            charter=charter,
+            client=client,
+            aggregator=aggregator,
+            max_share=max_share,
+        )
+        answer, middle = await self._call("Join", request, wire.Joined)
+        self.clock_offset = answer.standing.time - middle
+        joined = self._understood(joined_from_wire, answer)
+        self._incarnation = joined.incarnation
+        return joined
+
+    async def renew(self, round: int) -> Standing:
+        """Keep the lease, having reached a round."""
+        request = wire.RenewRequest(round=round, incarnation=self._incarnation)
+        answer, middle = await self._call("Renew", request, wire.Standing)
+        self.clock_offset = answer.time - middle
+        return self._understood(standing_from_wire, answer)
+
+    async def leave(self) -> None:
+        """End the lease."""
+        request = wire.LeaveRequest(incarnation=self._incarnation)
+        await self._call("Leave", request, wire.Left)
+
+    async def describe(self) -> Description:
+        """What the directory knows, for people; not only members may ask."""
+        answer, middle = await self._call("Describe", wire.DescribeRequest(), wire.Description)
+        self.clock_offset = answer.time - middle
+        return self._understood(description_from_wire, answer)
+
+    async def _call(
+        self, method: str, request: Message, kind: type[Answer]
+    ) -> tuple[Answer, float]:
+        """The answer, and this node's time halfway between question and answer."""
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
+        call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+        asked = self._wall_clock()
+        try:
+            data = await call(request.SerializeToString(), timeout=self._timeout)
+            return kind.FromString(data), (asked + self._wall_clock()) / 2
+        except grpc.aio.AioRpcError as error:
+            raise self._explained(error) from error
+        except DecodeError as error:
+            raise ErisError(f"the answer of the directory at {self.address} is none") from error
+
+    def _understood(self, read: Callable[[Answer], Result], answer: Answer) -> Result:
+        try:
+            return read(answer)
+        except ErisError as error:
+            where = f"the answer of the directory at {self.address}"
+            raise ErisError(f"{where} makes no sense: {error}") from error
+
+    def _explained(self, error: grpc.aio.AioRpcError) -> ErisError:
+        code, reason = error.code(), error.details() or error.code().name
+        if code in REFUSALS:
+            return REFUSALS[code](reason)
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            where = f"the node at {self.address} hosts no directory"
+            return ErisError(f"{where}; give the address of the one that does")
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            reason = f"no answer within {self._timeout:g} s"
+        return DirectoryUnavailable(f"directory at {self.address} cannot be reached: {reason}")
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Whoever waited for a write knows how it ended; perhaps nobody waits any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _joined_before(incarnation: int) -> int:
+    if not incarnation:  # it has not joined since it started
+        raise NotAMember
+    return incarnation

@@ -1,0 +1,292 @@
+"""Moves a member's machine on a real network: its messages, its training, its time.
+
+Everything that touches the member happens in one task at a time; training runs in a thread of its
+own. What is sent is produced as fast as the peers' queues have room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from eris.core.errors import ErisError
+from eris.protocol.codec import Limits, decode, encode
+from eris.protocol.member import Job, Member, Phase
+from eris.protocol.messages import Contribution, Outgoing, Result, Snapshot
+from eris.protocol.standing import Standing
+from eris.runtimes.grpc.journal import Journal
+from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.recorder import Recorder
+from eris.runtimes.grpc.transport import Transport
+from eris.training.trainer import Learner, as_update, check_update
+
+_log = logging.getLogger("eris.node")
+SETTLING = 1.0
+"""Seconds after which contributions are produced although a peer's queue is full."""
+
+
+class Driver:
+    """One member at work; :meth:`run` lasts until training is over."""
+
+    def __init__(
+        self,
+        member: Member,
+        learner: Learner,
+        transport: Transport,
+        journal: Journal,
+        *,
+        recorder: Recorder | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.member, self.learner, self.transport = member, learner, transport
+        self.journal, self.recorder = journal, recorder
+        self.training_seconds, self.results_applied = 0.0, 0
+        self.on_round: Callable[[], None] = lambda: None
+        """Called when a round has begun."""
+        self.renew = asyncio.Event()
+        """Set when the authority should be asked."""
+        self.finished = asyncio.Event()
+        self.moving = asyncio.Lock()
+        """Held by whoever moves the member, or reads all of it."""
+        self._limits = limits or Limits()
+        self._pulling, self._woken = asyncio.Event(), asyncio.Event()
+        self._job: Job | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="training")
+        self._round, self._began = 0, time.monotonic()
+        self._seen: dict[int, int] = {}
+        """By sender: how many coordinates of its update of this round reached this node."""
+        self._bytes = self._totals()
+        self._based_on: list[int] = []
+        """The versions of the segments that the round's training began from."""
+
+    # -- what happens -------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin; returns at once."""
+        for work in (self._pump(), self._watch()):
+            self._spawn(work)
+        async with self.moving:
+            self._after(self.member.start(self._now()))
+
+    async def stop(self) -> None:
+        """End all work; training that is under way ends by itself and counts for nothing."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    async def receive(self, peer: str, data: bytes) -> None:
+        """Take in a message of a peer; bytes that are none end its stream with a reason."""
+        message = decode(data, self._limits)
+        members = self.member.agreement.view.members
+        if peer not in members:
+            self.renew.set()
+            return
+        source = members.index(peer)
+        async with self.moving:
+            if self.recorder is not None:
+                self.recorder.received(time.time(), source, data)
+            if isinstance(message, Contribution):
+                count = message.payload.encoded.count
+                if message.header.round == self.member.node.aggregator.round:
+                    self._seen[source] = self._seen.get(source, 0) + count
+            before = self._versions(message)
+            self._after(self.member.receive(message, source, self._now()))
+            if isinstance(message, Result | Snapshot) and self._versions(message) != before:
+                self.results_applied += 1
+                self._note_result(message)
+
+    async def stand(self, standing: Standing) -> None:
+        """Take in what the authority says."""
+        async with self.moving:
+            epoch = self.member.agreement.view.epoch
+            self._after(self.member.stand(standing, self._now()))
+            view = self.member.agreement.view
+            if view.epoch != epoch:
+                self.note_view()
+
+    def note_view(self) -> None:
+        """Log and journal the newest view."""
+        view, start = self.member.agreement.view, self.member.agreement.newest_from
+        names = [view.members[owner] if owner >= 0 else "nobody" for owner in view.owners]
+        clients = [view.members[client] for client in view.clients]
+        event(_log, logging.INFO, "view", epoch=view.epoch, from_round=start, owners=names,
+              clients=len(clients))  # fmt: skip
+        self.journal.write("view", epoch=view.epoch, from_round=start, owners=names,
+                           members=view.members, clients=clients)  # fmt: skip
+        if self.recorder is not None:
+            self.recorder.in_view(view)
+
+    # -- what the member wants ----------------------------------------------------------------
+
+    def _after(self, out: Sequence[Outgoing]) -> None:
+        """Send what the member said, and do what it wants done."""
+        member = self.member
+        self._send(out)
+        if member.job is not None and member.job is not self._job:
+            self._job = member.job
+            self._spawn(self._train(member.job))
+        if member.renewal_due:
+            member.renewal_due = False
+            self.renew.set()
+        if member.round != self._round:
+            self._note_round()
+        if member.finished:
+            self.finished.set()
+        self._pulling.set()
+        self._woken.set()
+
+    def _send(self, out: Sequence[Outgoing]) -> None:
+        view = self.member.agreement.view
+        stayed = self.member.node.stayed
+        if self.recorder is not None:
+            for own in stayed:
+                self.recorder.sent(time.time(), (self.member.me,), encode(own))
+        stayed.clear()
+        for outgoing in out:
+            data, message = encode(outgoing.message), outgoing.message
+            if self.recorder is not None:
+                self.recorder.sent(time.time(), outgoing.to, data)
+            if isinstance(message, Result) and message.header.sender == self.member.me:
+                self._note_result(message)
+            urgent = not isinstance(message, Contribution | Snapshot)
+            for to in outgoing.to:
+                self.transport.send(view.members[to], data, urgent=urgent)
+
+    async def _pump(self) -> None:
+        """Produce contributions as fast as they can be sent."""
+        while True:
+            await self._pulling.wait()
+            if not self._room():
+                try:
+                    async with asyncio.timeout(SETTLING):
+                        await self.transport.drained()
+                except TimeoutError:
+                    pass  # whoever does not take them in time does without
+            async with self.moving:
+                out = self.member.pull(self._now())
+                if out is None:
+                    self._pulling.clear()
+                else:
+                    self._after(out)
+            await asyncio.sleep(0)
+
+    def _room(self) -> bool:
+        """Whether every owner that can be reached has room for a contribution."""
+        view = self.member.view
+        owners = {view.members[owner] for owner in view.owners if owner >= 0}
+        counters = self.transport.counters
+        limit = self.transport.limits.queue_bytes // 2
+        reached = (name for name in owners if name in counters and counters[name].connected)
+        return all(self.transport.room(name) >= limit for name in reached)
+
+    async def _watch(self) -> None:
+        """Let the member's time pass."""
+        while True:
+            self._woken.clear()
+            wait = max(0.0, self.member.wakes_at - self._now())
+            try:
+                async with asyncio.timeout(min(wait, 3600.0)):
+                    await self._woken.wait()
+            except TimeoutError:
+                async with self.moving:
+                    self._after(self.member.tick(self._now()))
+
+    async def _train(self, job: Job) -> None:
+        """Ask the user's code for an update; if it fails, the round goes on without one."""
+        name = self.member.agreement.view.members[self.member.me]
+        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        try:
+            made = await loop.run_in_executor(
+                self._executor, self.learner.update, job.model, job.round
+            )
+            update = as_update(made, name)
+            check_update(update, name, len(job.model))
+        except Exception as error:
+            level = logging.ERROR
+            event(_log, level, "training failed", round=job.round, error=f"{error}")
+            if not isinstance(error, ErisError):
+                _log.exception("the trainer raised")
+            self.journal.write("training failed", round=job.round, error=str(error))
+            async with self.moving:
+                self._after(self.member.failed(self._now()))
+            return
+        self.training_seconds = time.monotonic() - began
+        async with self.moving:
+            # What a trainer was given is what it had when the round began.
+            self.journal.write("trained", round=job.round, samples=int(update.samples),
+                               steps=int(update.steps), seconds=round(self.training_seconds, 4),
+                               based_on=self._based_on, metrics=dict(update.metrics))  # fmt: skip
+            self._after(self.member.trained(update.vector, int(update.samples),
+                                            int(update.steps), self._now()))  # fmt: skip
+
+    # -- notes --------------------------------------------------------------------------------
+
+    def _note_round(self) -> None:
+        """A round has begun: say how the last one went."""
+        member, now = self.member, time.monotonic()
+        if self._round:
+            totals = self._totals()
+            sent, received = (now_ - was for now_, was in zip(totals, self._bytes, strict=True))
+            self._bytes = totals
+            n = member.agreement.settings.n
+            seen = max(self._seen.values(), default=0) / n
+            summary = {
+                "round": self._round,
+                "seconds": round(now - self._began, 4),
+                "included": round(member.node.replica.included_in(self._round), 4),
+                "sent": sent,
+                "received": received,
+                "seen": round(seen, 6),
+            }
+            event(_log, logging.INFO, "round over", **summary)
+            self.journal.write("round", **summary)
+        self._seen.clear()
+        self._round, self._began = member.round, now
+        self._based_on = list(member.node.replica.versions.values())
+        done = member.phase is Phase.DONE
+        self.journal.write("done" if done else "began", round=member.round)
+        self.on_round()
+
+    def _note_result(self, message: Result | Snapshot) -> None:
+        header = message.header
+        if isinstance(message, Snapshot):
+            self.journal.write("snapshot", segment=header.key, at=message.at)
+            return
+        self.journal.write(
+            "result",
+            round=header.round,
+            segment=header.key,
+            previous=message.previous,
+            included=sorted(message.included),
+            withheld=message.payload is None,
+            digest=message.digest.hex(),
+        )
+
+    def _totals(self) -> tuple[int, int]:
+        counters = self.transport.counters.values()
+        return sum(c.sent_bytes for c in counters), sum(c.received_bytes for c in counters)
+
+    def _versions(self, message: Any) -> int | None:
+        return self.member.node.replica.versions.get(message.header.key)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a part of the node failed", exc_info=task.exception())
+            self.finished.set()

@@ -1,0 +1,214 @@
+"""The directory's state on disk: one SQLite file, written before anybody is told.
+
+What has been saved survives the end of the process and of the power: an answer that left can never
+be forgotten. One process at a time may hold the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from eris.core.errors import ErisError
+
+APPLICATION = 0x45524953  # "ERIS"
+FORMAT = 1
+MEMBER = {
+    "name": "TEXT NOT NULL UNIQUE",
+    "fingerprint": "TEXT NOT NULL",
+    "address": "TEXT NOT NULL",
+    "client": "INTEGER NOT NULL",
+    "aggregator": "INTEGER NOT NULL",
+    "max_share": "REAL NOT NULL",
+    "incarnation": "INTEGER NOT NULL",
+    "through": "INTEGER NOT NULL",
+    "round": "INTEGER NOT NULL",
+    "presence": "TEXT NOT NULL",
+}
+"""A member's columns beside its number; as in the directory's state."""
+KINDS = {"TEXT": str, "INTEGER": int, "REAL": float}
+VIEW = ("epoch", "from_round", "members", "clients", "owners")
+
+Row = tuple[Any, ...]
+
+
+class LedgerDamaged(ErisError):
+    """The file cannot be read; says which, and what to do."""
+
+    def __init__(self, path: Path, what: object) -> None:
+        super().__init__(
+            f"{path}, the directory's ledger, is damaged ({what}); put its last copy back if "
+            f"nothing has happened since, otherwise begin a new federation from a saved model: "
+            f"without the ledger nobody knows which rounds have been published"
+        )
+
+
+class LedgerUnwritable(ErisError):
+    """The file cannot be written; nothing has changed in it."""
+
+    def __init__(self, path: Path, what: object) -> None:
+        super().__init__(
+            f"cannot write {path}, the directory's ledger ({what}); make room on the disk and "
+            f"check that this user may write there: members wait until it is possible again"
+        )
+
+
+class Ledger:
+    """The ledger in a file, made if there is none; held until :meth:`close`."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._one_at_a_time = threading.Lock()
+        try:
+            # Any thread may save: a commit waits for the disk.
+            self._file = sqlite3.connect(
+                self.path, timeout=0, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise LedgerUnwritable(self.path, error) from error
+        try:
+            self._open()
+            self._saved = self._read()
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise self._explained(error) from error
+            raise
+
+    def _open(self) -> None:
+        self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
+        # With FULL a commit is one write to the log, and on the disk when it returns.
+        self._file.execute("PRAGMA journal_mode = WAL")
+        self._file.execute("PRAGMA synchronous = FULL")
+        with self._transaction():
+            if not self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                self._create()
+            self._check()
+
+    def _create(self) -> None:
+        columns = ", ".join(f"{name} {kind}" for name, kind in MEMBER.items())
+        for statement in (
+            f"PRAGMA application_id = {APPLICATION}",
+            f"PRAGMA user_version = {FORMAT}",
+            "CREATE TABLE federation (one INTEGER PRIMARY KEY CHECK (one = 1), charter TEXT)",
+            f"CREATE TABLE members (number INTEGER PRIMARY KEY, {columns})",
+            "CREATE TABLE views (epoch INTEGER PRIMARY KEY, from_round INTEGER NOT NULL, "
+            "members INTEGER NOT NULL, clients TEXT NOT NULL, owners TEXT NOT NULL)",
+        ):
+            self._file.execute(statement)
+
+    def _check(self) -> None:
+        application = self._file.execute("PRAGMA application_id").fetchone()[0]
+        if application != APPLICATION:
+            raise LedgerDamaged(self.path, "it is another program's database")
+        version = self._file.execute("PRAGMA user_version").fetchone()[0]
+        if version != FORMAT:
+            raise ErisError(
+                f"{self.path} has format {version}; this version of eris reads {FORMAT}"
+            )
+        verdict = self._file.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        if verdict != "ok":
+            raise LedgerDamaged(self.path, verdict)
+
+    def load(self) -> dict[str, Any] | None:
+        """The state last saved, or None if there is none yet."""
+        charter, members, views = self._saved
+        if charter is None:
+            return None
+        try:
+            if list(members) != list(range(len(members))):
+                raise LedgerDamaged(self.path, "a member is missing")
+            return {
+                "charter": charter[0],
+                "members": [_member(row) for row in members.values()],
+                "views": [_view(row) for row in views.values()],
+            }
+        except (ValueError, TypeError) as error:
+            raise LedgerDamaged(self.path, error) from error
+
+    def save(self, state: Mapping[str, Any]) -> None:
+        """Store a state, whole or not at all; it is on the disk when this returns."""
+        charter = (state["charter"],)
+        members = {
+            number: (number, *(member[column] for column in MEMBER))
+            for number, member in enumerate(state["members"])
+        }
+        views = {view["epoch"]: _view_row(view) for view in state["views"]}
+        was = self._saved
+        try:
+            with self._one_at_a_time, self._transaction():
+                if charter != was[0]:
+                    self._file.execute("INSERT OR REPLACE INTO federation VALUES (1, ?)", charter)
+                self._write("members", "number", members, was[1])
+                self._write("views", "epoch", views, was[2])
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
+        self._saved = charter, members, views
+
+    def close(self) -> None:
+        """Let go of the file, after a write that is under way."""
+        with self._one_at_a_time:
+            self._file.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._file.execute("BEGIN EXCLUSIVE")
+        try:
+            yield
+            self._file.execute("COMMIT")
+        except BaseException:
+            if self._file.in_transaction:  # a full disk may have ended it already
+                self._file.execute("ROLLBACK")
+            raise
+
+    def _read(self) -> tuple[Row | None, dict[int, Row], dict[int, Row]]:
+        charter = self._file.execute("SELECT charter FROM federation").fetchone()
+        members = self._rows(f"number, {', '.join(MEMBER)}", "members")
+        return charter, members, self._rows(", ".join(VIEW), "views")
+
+    def _rows(self, columns: str, table: str) -> dict[int, Row]:
+        rows = self._file.execute(f"SELECT {columns} FROM {table} ORDER BY 1").fetchall()
+        return {row[0]: tuple(row) for row in rows}
+
+    def _write(self, table: str, key: str, rows: dict[int, Row], were: dict[int, Row]) -> None:
+        """Only what has changed."""
+        for number in were.keys() - rows.keys():
+            self._file.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
+        for number, row in rows.items():
+            if were.get(number) != row:
+                places = ", ".join("?" * len(row))
+                self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", row)
+
+    def _explained(self, error: sqlite3.DatabaseError) -> ErisError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return ErisError(
+                f"another process holds {self.path}, the directory's ledger; a federation has one "
+                f"directory: stop the other process, or let this node use that directory"
+            )
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+            return LedgerDamaged(self.path, error)
+        return LedgerUnwritable(self.path, error)
+
+
+def _member(row: Row) -> dict[str, Any]:
+    member = dict(zip(MEMBER, row[1:], strict=True))
+    for name, kind in MEMBER.items():
+        if not isinstance(member[name], KINDS[kind.split()[0]]):
+            raise TypeError(f"{name} of member {row[0]} is {member[name]!r}")
+    return {**member, "client": bool(member["client"]), "aggregator": bool(member["aggregator"])}
+
+
+def _view(row: Row) -> dict[str, Any]:
+    view = dict(zip(VIEW, row, strict=True))
+    return {**view, "clients": json.loads(view["clients"]), "owners": json.loads(view["owners"])}
+
+
+def _view_row(view: Mapping[str, Any]) -> Row:
+    numbers = (view["epoch"], view["from_round"], view["members"])
+    return (*numbers, json.dumps(view["clients"]), json.dumps(view["owners"]))

@@ -1,0 +1,459 @@
+"""A node: one process that takes part in a federation, from its settings to its last checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from eris.core.errors import ErisError
+from eris.protocol.codec import Limits
+from eris.protocol.directory import Directory, Joined, NotAMember
+from eris.protocol.member import Member, Phase
+from eris.protocol.settings import model_digest
+from eris.protocol.standing import Standing
+from eris.runtimes.grpc import learner as learners
+from eris.runtimes.grpc import storage
+from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
+from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
+from eris.runtimes.grpc.driver import Driver
+from eris.runtimes.grpc.journal import Journal
+from eris.runtimes.grpc.ledger import Ledger
+from eris.runtimes.grpc.link import TransportLimits
+from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.observe import Observation, Observer
+from eris.runtimes.grpc.recorder import Recorder
+from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.tls import Identity, peer_identity
+from eris.runtimes.grpc.transport import Transport
+from eris.training.trainer import StatefulTrainer
+
+_log = logging.getLogger("eris.node")
+CLOCK_OFF = 60.0
+"""Seconds by which a clock may differ from the directory's before it is worth a warning."""
+GRACE = 5.0
+
+
+class NetworkNode:
+    """A member of a federation as a process: :meth:`run` until training is over or :meth:`stop`."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self.settings = settings
+        self.name = settings.node.name
+        self.folder = settings.node.folder
+        tls = settings.tls
+        self.identity = Identity(tls.certificate, tls.key, tls.authority)
+        for warning in self.identity.check(self.name):
+            event(_log, logging.WARNING, "certificate", problem=warning)
+        options = settings.training.options
+        place = settings.path.absolute().parent
+        self.learner = learners.load(settings.training.trainer, place, self.name, options)
+        self.initial = learners.initial_model(self.learner)
+        self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
+        self.address = settings.address
+        self._stopping = asyncio.Event()
+        self._driver: Driver | None = None
+        self._transport: Transport | None = None
+        self._reason = "starting"
+        self._saved_at: float | None = None
+        self._clock_told = False
+        self._failure: ErisError | None = None
+
+    def stop(self) -> None:
+        """End gracefully: save, say goodbye, hang up."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Take part until training is over (and ``linger`` has passed) or the node is stopped."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Journal(self.folder / "journal.jsonl") as self.journal:
+            service = self._host() if self.settings.membership.host_directory else None
+            transport = self._transport = self._open_transport(service)
+            port = await transport.start()
+            self.address = self.settings.reachable(port)
+            event(_log, logging.INFO, "listening", name=self.name, address=self.address)
+            observer = self._observe()
+            authority, channel = self._find_authority()
+            try:
+                await self._take_part(authority, service)
+            finally:
+                if observer is not None:
+                    await asyncio.to_thread(observer.stop)
+                await transport.stop(GRACE)
+                if channel is not None:
+                    await channel.close()
+        if self._failure is not None:
+            raise self._failure
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _host(self) -> DirectoryService:
+        """The directory that this node hosts, as it was left."""
+        shard_map = self.agreed.plan.at(self.agreed.n, self.agreed.seed)
+        terms: dict[str, Any] = {
+            "charter": self.settings.charter(self.agreed),
+            "sizes": [shard_map.size(shard) for shard in range(shard_map.shards)],
+            "start_with": self.settings.start_with,
+            "lease": self.settings.membership.lease,
+        }
+        ledger = Ledger(self.folder / "directory.sqlite")
+        state = ledger.load()
+        clock = time.monotonic
+        found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
+        return DirectoryService(found, ledger, clock, peer_identity)
+
+    def _open_transport(self, service: DirectoryService | None) -> Transport:
+        shard_map = self.agreed.plan.at(self.agreed.n, self.agreed.seed)
+        largest = max(shard_map.size(shard) for shard in range(shard_map.shards))
+        limits = TransportLimits(
+            message_bytes=self.settings.message_bytes(self.agreed),
+            queue_bytes=self.settings.limits.queue_bytes,
+            # Results wait as one object in all queues: room for a round's costs a shard, not K.
+            result_bytes=self.settings.limits.queue_bytes + 8 * largest,
+        )
+        return Transport(
+            self.name,
+            self.settings.node.listen,
+            self.identity.server_credentials(),
+            self.identity.channel_credentials(),
+            receive=self._receive,
+            identify=self._identify,
+            limits=limits,
+            handlers=[service.handler()] if service else [],
+            on_state=self._on_state,
+        )
+
+    def _find_authority(self) -> tuple[Authority, grpc.aio.Channel | None]:
+        membership = self.settings.membership
+        if self.settings.roster is not None:
+            found = RosterAuthority(self.settings.roster, self.name, self.agreed, self.folder)
+            return found, None
+        address, name = membership.directory, membership.directory_name
+        if membership.host_directory:
+            address, name = self.address, self.name
+        assert address is not None, "one of the three ways was chosen"
+        channel = grpc.aio.secure_channel(
+            f"dns:///{address}",
+            self.identity.channel_credentials(),
+            options=[
+                ("grpc.ssl_target_name_override", name or ""),
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.max_reconnect_backoff_ms", 2000),
+            ],
+        )
+        charter = self.settings.charter(self.agreed)
+        client = DirectoryClient(channel, address)
+        return DirectoryAuthority(client, self.settings, charter), channel
+
+    def _observe(self) -> Observer | None:
+        if not self.settings.observe.http:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def status() -> Mapping[str, Any]:
+            return asyncio.run_coroutine_threadsafe(self._status(), loop).result()
+
+        observer = Observer(self.settings.observe.http, status)
+        port = observer.start()
+        event(_log, logging.INFO, "observable", port=port)
+        return observer
+
+    # -- taking part --------------------------------------------------------------------------
+
+    async def _take_part(self, authority: Authority, service: DirectoryService | None) -> None:
+        joined = await self._until(self._join(authority))
+        if joined is None:
+            return
+        driver = self._driver = self._begin(joined, authority)
+        driver.note_view()
+        self._connect(joined.standing)
+        work = [self._renewals(authority), self._saving()]
+        tasks = [asyncio.create_task(one) for one in work]
+        try:
+            await driver.start()
+            await self._until(driver.finished.wait())
+            await self._end(driver)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await driver.stop()
+            await self._goodbye(authority, driver)
+
+    async def _join(self, authority: Authority) -> Joined:
+        """Join, and wait until the federation begins."""
+        told = ""
+        while True:
+            try:
+                joined = await authority.join(self.address)
+                break
+            except DirectoryUnavailable as unavailable:
+                if str(unavailable) != told:
+                    event(_log, logging.WARNING, "waiting for the directory",
+                          problem=str(unavailable))  # fmt: skip
+                told = self._reason = str(unavailable)
+                await asyncio.sleep(1.0)
+        self._check_clock(authority)
+        standing = joined.standing
+        number = joined.number
+        event(_log, logging.INFO, "joined", number=number, abstain_through=joined.abstain_through)
+        # Once more at the least: with the answer comes the first permit to publish.
+        while not (standing := await self._renewed(authority, 0) or standing).views:
+            self._reason = (
+                f"{len(standing.addresses)} of {self.settings.start_with} members have joined"
+            )
+            event(_log, logging.INFO, "waiting for members", joined=len(standing.addresses),
+                  start_with=self.settings.start_with)  # fmt: skip
+            await asyncio.sleep(0.5)
+        return Joined(number, joined.abstain_through, standing, joined.incarnation)
+
+    def _begin(self, joined: Joined, authority: Authority) -> Driver:
+        member = Member(
+            self.agreed,
+            joined.standing,
+            self.initial,
+            rounds=self.settings.federation.rounds,
+            abstain_through=joined.abstain_through,
+            unsure=isinstance(authority, RosterAuthority) and authority.lost,
+        )
+        self._restore(member)
+        recorder = None
+        if self.settings.observe.record:
+            recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
+        assert self._transport is not None
+        limits = Limits(message_bytes=self.settings.message_bytes(self.agreed))
+        return Driver(
+            member, self.learner, self._transport, self.journal, recorder=recorder, limits=limits
+        )
+
+    async def _renewals(self, authority: Authority) -> None:
+        """Keep the lease, and fetch permits and views as they are needed."""
+        driver = self._driver
+        assert driver is not None
+        pause = self.settings.membership.lease / 3
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await driver.renew.wait()
+            except TimeoutError:
+                pass
+            driver.renew.clear()
+            standing = await self._renewed(authority, driver.member.round)
+            if standing is None:
+                await asyncio.sleep(min(0.5, pause))
+                driver.renew.set()
+                continue
+            self._check_clock(authority)
+            self._connect(standing)
+            await driver.stand(standing)
+
+    async def _renewed(self, authority: Authority, round: int) -> Standing | None:
+        try:
+            standing = await authority.renew(round)
+            self._reason = ""
+            return standing
+        except NotAMember:
+            # The directory has forgotten this member, or it was told that the member left.
+            return (await authority.join(self.address)).standing
+        except DirectoryUnavailable as unavailable:
+            if str(unavailable) != self._reason:
+                self._reason = str(unavailable)
+                event(_log, logging.WARNING, "directory unavailable", problem=self._reason)
+        except ErisError as refused:
+            event(_log, logging.ERROR, "refused", problem=str(refused))
+            self._reason = str(refused)
+            self._failure = refused
+            self.stop()
+        return None
+
+    def _connect(self, standing: Standing) -> None:
+        transport = self._transport
+        assert transport is not None
+        for member, address in enumerate(standing.addresses):
+            name = standing.views[-1].view.members[member] if standing.views else ""
+            if name and name != self.name and address:
+                transport.connect(name, address)
+
+    async def _receive(self, peer: str, data: bytes) -> None:
+        if self._driver is not None:
+            await self._driver.receive(peer, data)
+
+    def _identify(self, context: grpc.aio.ServicerContext[Any, Any]) -> str | None:
+        name, _ = peer_identity(context)
+        if self._driver is None:
+            raise ErisError(f"{self.name} has not begun yet")
+        if name not in self._driver.member.agreement.view.members:
+            self._driver.renew.set()
+            raise ErisError(f"{self.name} does not know a member {name!r} yet")
+        return name
+
+    def _on_state(self, peer: str, up: bool, why: str) -> None:
+        level = logging.INFO if up else logging.WARNING
+        event(_log, level, "peer up" if up else "peer down", peer=peer, why=why)
+
+    def _check_clock(self, authority: Authority) -> None:
+        offset = authority.clock_offset
+        if offset is None or self._clock_told or abs(offset) < CLOCK_OFF:
+            return
+        self._clock_told = True
+        event(_log, logging.WARNING, "clock", problem=(
+            f"this machine's clock is {abs(offset):.0f} s {'behind' if offset > 0 else 'ahead of'} "
+            "the directory's; training does not depend on it, but certificates and logs do: "
+            "set one of the two right"))  # fmt: skip
+
+    # -- what stays ---------------------------------------------------------------------------
+
+    def _restore(self, member: Member) -> None:
+        """Go on from the last checkpoint, if there is one of this federation."""
+        found = storage.load(self.folder / storage.CHECKPOINT)
+        if found is None:
+            return
+        state, about = found
+        if about.get("federation") != f"{self.agreed.fingerprint:016x}":
+            raise ErisError(
+                f"{self.folder / storage.CHECKPOINT} belongs to a federation with other settings; "
+                "give this node another folder, or remove the file to start from the beginning"
+            )
+        own = {k.removeprefix("trainer/"): v for k, v in state.items() if k.startswith("trainer/")}
+        member.restore({k: v for k, v in state.items() if not k.startswith("trainer/")})
+        if own and isinstance(self.learner, StatefulTrainer):
+            self.learner.restore(own)
+        event(_log, logging.INFO, "resumed", round=member.round)
+
+    async def _saving(self) -> None:
+        """Write checkpoints now and then, between rounds."""
+        driver = self._driver
+        assert driver is not None
+        began = asyncio.Event()
+        driver.on_round = began.set
+        while True:
+            await asyncio.sleep(self.settings.checkpoint.every_seconds)
+            began.clear()
+            await began.wait()
+            await self._save(driver)
+
+    async def _save(self, driver: Driver) -> None:
+        async with driver.moving:
+            state = dict(driver.member.state())
+            if isinstance(self.learner, StatefulTrainer) and driver.member.job is None:
+                state |= {f"trainer/{k}": v for k, v in self.learner.state().items()}
+            about = {
+                "federation": f"{self.agreed.fingerprint:016x}",
+                "round": str(driver.member.round),
+            }
+            try:
+                await asyncio.to_thread(
+                    storage.save, self.folder / storage.CHECKPOINT, state, about
+                )
+                self._saved_at = time.monotonic()
+            except ErisError as failed:
+                event(_log, logging.ERROR, "checkpoint", problem=str(failed))
+
+    async def _end(self, driver: Driver) -> None:
+        """Training is over: keep the model, and stay for those who are behind."""
+        if self._stopping.is_set() or driver.member.phase is not Phase.DONE:
+            return
+        self._write_model(driver)
+        metrics = await asyncio.to_thread(self._evaluate, driver)
+        self.journal.write("finished", round=driver.member.round - 1, metrics=metrics,
+                           model=model_digest(driver.member.model))  # fmt: skip
+        event(_log, logging.INFO, "finished", rounds=driver.member.round - 1, **metrics)
+        await self._until(asyncio.sleep(self.settings.node.linger))
+        self._write_model(driver)
+
+    def _write_model(self, driver: Driver) -> None:
+        about = {"rounds": str(driver.member.rounds), "federation": self.agreed.name}
+        try:
+            model = {"model": driver.member.model}
+            storage.save(self.folder / storage.MODEL, model, about)
+        except ErisError as failed:
+            event(_log, logging.ERROR, "model", problem=str(failed))
+
+    def _evaluate(self, driver: Driver) -> dict[str, float]:
+        evaluate = getattr(self.learner, "evaluate", None)
+        if evaluate is None:
+            return {}
+        try:
+            return {str(key): float(value) for key, value in evaluate(driver.member.model).items()}
+        except Exception:
+            _log.exception("evaluate() raised")
+            return {}
+
+    async def _goodbye(self, authority: Authority, driver: Driver) -> None:
+        await self._save(driver)
+        if driver.recorder is not None:
+            driver.recorder.close(driver.member.model)
+        try:
+            async with asyncio.timeout(GRACE):
+                await authority.leave()
+        except (ErisError, TimeoutError) as error:
+            event(_log, logging.INFO, "left without a word", problem=str(error) or "no answer")
+
+    # -- showing ------------------------------------------------------------------------------
+
+    async def _status(self) -> dict[str, Any]:
+        """What the node shows; asked in the event loop, so an answer means that it runs."""
+        driver, transport = self._driver, self._transport
+        if driver is None or transport is None:
+            return Observation(name=self.name, reason=self._reason).mapping()
+        member, counters = driver.member, transport.counters
+        view = member.agreement.view
+        age = None if self._saved_at is None else time.monotonic() - self._saved_at
+        ready = member.phase is not Phase.CATCHING_UP
+        seen = Observation(
+            name=self.name,
+            phase=member.phase.value,
+            ready=ready,
+            reason=self._reason if ready else "catching up with the others",
+            round=member.round,
+            epoch=member.view.epoch,
+            members=len(view.roles),
+            peers_connected=sum(counter.connected for counter in counters.values()),
+            bytes_sent={peer: counter.sent_bytes for peer, counter in counters.items()},
+            bytes_received={peer: counter.received_bytes for peer, counter in counters.items()},
+            queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
+            messages_refused=len(member.node.refused),
+            contributions_left_out=len(member.node.client.left_out),
+            results_applied=driver.results_applied,
+            checkpoint_age_seconds=age,
+            training_seconds=driver.training_seconds,
+        )
+        owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
+        return seen.mapping() | {
+            "address": self.address,
+            "rounds": member.rounds,
+            "owners": owners,
+            "connected": sorted(peer for peer, c in counters.items() if c.connected),
+            "refused": list(member.node.refused)[-5:],
+        }
+
+    async def _until(self, work: Any) -> Any:
+        """Await something, unless the node is stopped first; then None."""
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if doing.done():
+            return doing.result()
+        doing.cancel()
+        return None
+
+
+def serve(settings: NodeSettings) -> None:
+    """Run a node in this process until training is over or SIGTERM or SIGINT comes."""
+
+    async def run() -> None:
+        node = NetworkNode(settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, node.stop)
+        await node.run()
+
+    asyncio.run(run())

@@ -1,0 +1,298 @@
+"""What a node shows over HTTP: ``/metrics`` for Prometheus, ``/health``, ``/ready``, ``/status``.
+
+The node hands over a callable that tells its state. It is called in a thread, one call at a time;
+as long as it answers soon the node is alive, so it should pass through the node's event loop.
+Nothing here can change the node, and there is no update or model in what it shows.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import json
+import logging
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, field, fields
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from eris.core.errors import ErisError
+from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, written
+from eris.runtimes.grpc.journal import plain
+from eris.runtimes.grpc.logs import event
+
+PATHS = ("/metrics", "/health", "/ready", "/status")
+MOST_REQUESTS = 16
+"""Requests at a time; others are turned away, so that they cannot use up threads."""
+SLOWEST_REQUEST = 10.0
+"""Seconds that a request may take to arrive."""
+_LOGGER = logging.getLogger("eris.observe")
+Status = Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A node's state at one moment; counts are since its start.
+
+    ``peers_connected`` is how many members this node has a connection to;
+    ``checkpoint_age_seconds`` is None before the first; ``training_seconds`` is how long the last
+    update took. A node is ``ready`` once it is a member with a view and has caught up; otherwise
+    ``reason`` says what it waits for.
+    """
+
+    name: str = ""
+    phase: str = "starting"
+    ready: bool = False
+    reason: str = "starting"
+    round: int = 0
+    epoch: int = 0
+    members: int = 0
+    peers_connected: int = 0
+    bytes_sent: Mapping[str, int] = field(default_factory=dict)
+    bytes_received: Mapping[str, int] = field(default_factory=dict)
+    queue_bytes: Mapping[str, int] = field(default_factory=dict)
+    messages_refused: int = 0
+    contributions_left_out: int = 0
+    results_applied: int = 0
+    checkpoint_age_seconds: float | None = None
+    training_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any]) -> Observation:
+        """The observation in a status, which may say more; what it leaves out is as at the start.
+
+        >>> Observation.of({"round": 3, "owners": ["anna"]}).round
+        3
+        """
+        known = {item.name for item in fields(cls)}
+        return cls(**{key: value for key, value in status.items() if key in known})
+
+    def mapping(self) -> dict[str, Any]:
+        """As a status."""
+        return asdict(self)
+
+
+GAUGES = {
+    "round": "The round this node is in.",
+    "epoch": "The epoch of the view it goes by.",
+    "members": "Members of that view.",
+    "peers_connected": "Members it has a connection to.",
+    "checkpoint_age_seconds": "Seconds since the last checkpoint.",
+    "training_seconds": "Seconds that the last update took.",
+}
+COUNTERS = {
+    "messages_refused": "Messages from peers that were refused.",
+    "contributions_left_out": "Contributions that no result of this node includes.",
+    "results_applied": "Results applied to the model.",
+}
+BY_PEER: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], str]] = {
+    "bytes_sent": (CounterMetricFamily, "Bytes sent to a peer."),
+    "bytes_received": (CounterMetricFamily, "Bytes received from a peer."),
+    "queue_bytes": (GaugeMetricFamily, "Bytes that wait to be sent to a peer."),
+}
+
+
+def metrics(seen: Observation) -> Iterator[Metric]:
+    """The observation as Prometheus has it; names begin with ``eris_``."""
+    for name, doc in GAUGES.items():
+        if (value := getattr(seen, name)) is not None:
+            yield GaugeMetricFamily(f"eris_{name}", doc, value=value)
+    for name, doc in COUNTERS.items():
+        yield CounterMetricFamily(f"eris_{name}", doc, value=getattr(seen, name))
+    for name, (kind, doc) in BY_PEER.items():
+        family = kind(f"eris_{name}", doc, labels=["peer"])
+        for peer, value in sorted(getattr(seen, name).items()):
+            family.add_metric([peer], value)
+        yield family
+    phase = GaugeMetricFamily("eris_phase", "1 for what this node is doing.", labels=["phase"])
+    phase.add_metric([seen.phase], 1)
+    yield phase
+
+
+@dataclass(frozen=True, eq=False)
+class _Metrics(Collector):
+    seen: Observation
+
+    def collect(self) -> Iterator[Metric]:
+        return metrics(self.seen)
+
+
+class Observer:
+    """Serves a node's state; ``status`` tells it, ``patience`` is how many seconds it may take.
+
+    >>> observer = Observer(":0", Observation(phase="training").mapping)
+    >>> port = observer.start()
+    >>> from urllib.request import urlopen
+    >>> json.load(urlopen(f"http://127.0.0.1:{port}/status"))["phase"]
+    'training'
+    >>> observer.stop()
+    """
+
+    def __init__(self, http: str, status: Status, *, patience: float = 5.0) -> None:
+        self.host, self.port = endpoint(http, "observe.http", host=LOOPBACK, any_port=True)
+        self.patience = patience
+        self._status = status
+        self._asking = threading.Lock()
+        self._answer: Future[Mapping[str, Any]] | None = None
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> int:
+        """Serve in a thread of its own; the port, also where 0 was asked for."""
+        try:
+            self._server = _Server(self, self.host, self.port)
+        except OSError as failed:
+            raise ErisError(self._why(failed)) from None
+        port: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.1,), name="eris-observe", daemon=True
+        )
+        self._thread.start()
+        where = written(self.host, port)
+        event(_LOGGER, logging.INFO, "serving metrics and health", at=where)
+        if not _is_loopback(self._server.server_address[0]):
+            warning = "metrics and status can be read by whoever reaches this address"
+            event(_LOGGER, logging.WARNING, warning, at=where)
+        return port
+
+    def stop(self) -> None:
+        """Stop serving; nothing happens if it never began."""
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = self._thread = None
+
+    def _why(self, failed: OSError) -> str:
+        where = f"observe.http: cannot listen at {written(self.host, self.port)}"
+        reasons = {
+            errno.EADDRINUSE: "another program uses this port; stop it or choose another port",
+            errno.EADDRNOTAVAIL: "this machine has no such address",
+            errno.EACCES: "not allowed; ports below 1024 need a privilege",
+        }
+        if isinstance(failed, socket.gaierror):
+            return f"{where}: the host name is not known ({failed.strerror})"
+        return f"{where}: {reasons.get(failed.errno or 0, failed.strerror)}"
+
+    def ask(self) -> Mapping[str, Any]:
+        """The node's status, or an :class:`ErisError` if it does not tell it in time."""
+        with self._asking:
+            # One call at a time: a node that hangs must not cost a thread for every request.
+            if self._answer is None or self._answer.done():
+                self._answer = Future()
+                threading.Thread(
+                    target=_call, args=(self._status, self._answer), name="eris-status", daemon=True
+                ).start()
+            answer = self._answer
+        try:
+            return answer.result(self.patience)
+        except TimeoutError:
+            raise ErisError(f"the node has not answered for {self.patience:g} s") from None
+        except Exception as failed:
+            raise ErisError(
+                f"the node's status failed: {type(failed).__name__}: {failed}"
+            ) from None
+
+    def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Status code, content type and body for a path."""
+        if path not in PATHS:
+            return 404, "text/plain; charset=utf-8", f"try {', '.join(PATHS)}\n".encode()
+        try:
+            status = self.ask()
+            if path == "/status":
+                body = json.dumps(plain(status), indent=2).encode() + b"\n"
+                return 200, "application/json", body
+            seen = Observation.of(status)
+            if path == "/metrics":
+                registry = CollectorRegistry(auto_describe=False)
+                registry.register(_Metrics(seen))
+                return 200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)
+        except ErisError as failed:
+            return 503, "text/plain; charset=utf-8", f"{failed}\n".encode()
+        except Exception as failed:  # the node's status is not what it should be
+            reason = f"the node's status cannot be shown: {type(failed).__name__}: {failed}\n"
+            return 503, "text/plain; charset=utf-8", reason.encode()
+        if path == "/ready" and not seen.ready:
+            return 503, "text/plain; charset=utf-8", f"not ready: {seen.reason}\n".encode()
+        word = b"ready\n" if path == "/ready" else b"alive\n"
+        return 200, "text/plain; charset=utf-8", word
+
+
+def _call(status: Status, answer: Future[Mapping[str, Any]]) -> None:
+    try:
+        answer.set_result(status())
+    except Exception as failed:
+        answer.set_exception(failed)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 2 * MOST_REQUESTS
+    # A second node at the same port is a mistake to be told, on every platform.
+    allow_reuse_port = False
+
+    def __init__(self, observer: Observer, host: str, port: int) -> None:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        self.address_family = found[0][0]
+        self.observer = observer
+        self._free = threading.Semaphore(MOST_REQUESTS)
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Without http.server's look-up of this machine's name, which may take long."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread, if one is free."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Give the thread back when done."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no news."""
+        event(_LOGGER, logging.DEBUG, "request broke off", client=client_address[0])
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    server_version, sys_version = "eris", ""
+    timeout = SLOWEST_REQUEST
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        code, kind, body = self.server.observer.answer(self.path.partition("?")[0])
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are logged for those who look for them."""
+        event(_LOGGER, logging.DEBUG, "request", client=self.client_address[0], line=format % args)
+
+
+def _is_loopback(host: object) -> bool:
+    try:
+        return ipaddress.ip_address(str(host)).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,263 @@
+"""The tables of ``node.toml``: every setting of a node with its meaning and its checks.
+
+To add a setting, add a field: it becomes a key of its table, an environment variable, a line of
+the template that ``eris node init`` writes and a row of ``docs/node-settings.md``.
+"""
+
+# ruff: noqa: RUF009 (setting() describes a field)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_type_hints
+
+from eris.core.errors import InvalidSetting
+from eris.core.rules import RULES, ServerRule, server_rule
+from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
+from eris.runtimes.grpc.pem import checked_name
+from eris.runtimes.grpc.tables import UNSET, Table, one_of, setting, typed
+
+ABOVE_0, AT_LEAST_1, FEW = "a number above 0", "at least 1", "1 to 10,000"
+
+
+def named(where: str, name: str) -> None:
+    """Check a member's name, found at a key."""
+    try:
+        checked_name(name)
+    except InvalidSetting as wrong:
+        raise InvalidSetting(where, name, wrong.expected) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTable(Table):
+    """This node."""
+
+    title: ClassVar[str] = "node"
+    name: str = setting("The name in this node's certificate.", example="anna")
+    listen: str = setting(
+        "host:port to listen at; port 0: any that is free.", default="0.0.0.0:7400"
+    )
+    address: str | None = setting(
+        "host:port that other members dial.",
+        default=None, empty="that of listen", example="anna.example.org:7400",
+    )  # fmt: skip
+    folder: Path = setting("Folder of this node's checkpoints and journal.", default=Path("state"))
+    client: bool = setting("Whether it trains on data of its own.", default=True)
+    aggregator: bool = setting("Whether it may own shards.", default=True)
+    max_share: float = setting(
+        "Largest share of a client's update it may be given, above 0, at most 1.",
+        default=0.5, within="a share above 0 and at most 1",
+    )  # fmt: skip
+
+    linger: float = setting(
+        "Seconds it stays after the last round, for members that are behind.",
+        default=60.0, within="a number above 0",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        named("node.name", self.name)
+        endpoint(self.listen, "node.listen", any_port=True)
+        if self.address is not None:
+            dialled(self.address, "node.address", any_port=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TLSTable(Table):
+    """Certificates, as `eris ca issue` makes them; paths begin at this file's folder."""
+
+    title: ClassVar[str] = "tls"
+    certificate: Path = setting("This node's certificate.", example="anna.pem")
+    key: Path = setting("Its private key, readable by this node alone.", example="anna.key")
+    authority: Path = setting("The federation's authority.", example="ca.pem")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MembershipTable(Table):
+    """Who keeps the list of members: exactly one of directory, host_directory and roster."""
+
+    title: ClassVar[str] = "membership"
+    directory: str | None = setting(
+        "host:port of the member that hosts the directory.",
+        default=None, example="ben.example.org:7400",
+    )  # fmt: skip
+    directory_name: str | None = setting(
+        "That member's name, which its certificate must show.", default=None, example="ben"
+    )
+    host_directory: bool = setting("Whether this node hosts the directory.", default=False)
+    roster: Path | None = setting(
+        "A file that lists all members, for a federation without a directory.",
+        default=None, example="roster.toml",
+    )  # fmt: skip
+    start_with: int | None = setting(
+        "Members that must have joined before round 1; agreed: the same at all members.",
+        default=None, within=FEW, example=3,
+        empty="with a roster all of it, otherwise it is required",
+    )  # fmt: skip
+    lease: float = setting(
+        "Seconds without a sign of life after which the directory plans without a member; only "
+        "read where it is hosted.",
+        default=10.0, within=ABOVE_0,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ways = {
+            "directory": self.directory is not None,
+            "host_directory": self.host_directory,
+            "roster": self.roster is not None,
+        }
+        chosen = [way for way, on in ways.items() if on]
+        if len(chosen) != 1:
+            found = " and ".join(chosen) or UNSET
+            expected = "one of directory, host_directory = true and roster"
+            raise InvalidSetting("the choice in [membership]", found, expected)
+        if self.directory is not None:
+            dialled(self.directory, "membership.directory")
+            if self.directory_name is None:
+                expected = "the name of the member that hosts the directory"
+                raise InvalidSetting("membership.directory_name", UNSET, expected)
+            named("membership.directory_name", self.directory_name)
+        elif self.directory_name is not None:
+            expected = "none: there is no directory to dial"
+            raise InvalidSetting("membership.directory_name", self.directory_name, expected)
+        if self.start_with is None and self.roster is None:
+            expected = "the number of members that begin, the same at all members"
+            raise InvalidSetting("membership.start_with", UNSET, expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationTable(Table):
+    """What all members agree on: the same at every node, or it is not let in."""
+
+    title: ClassVar[str] = "federation"
+    name: str = setting(
+        "Name of the federation.", within="1 to 100 characters", example="our-federation"
+    )
+    rounds: int = setting("Rounds of training.", within="1 to 1,000,000,000", example=100)
+    seed: int = setting("Seed of shards and kept sets.", default=0, within="0 to 2**64 - 1")
+    shards: int | None = setting(
+        "Shards that an update is cut into.", default=None, within=FEW,
+        empty="start_with", example=3,
+    )  # fmt: skip
+    kept_fraction: float | None = setting(
+        "Share of the coordinates that travel (shifted compression with rand-p).",
+        default=None, empty="no compression", example=0.05,
+    )  # fmt: skip
+    rule: str = setting(f"What a mean does to the model: {', '.join(RULES)}.", default="fedavg")
+    rule_options: Mapping[str, Any] = setting(
+        "Settings of the rule, such as learning_rate.",
+        default={}, empty="the rule's own defaults", example={"learning_rate": 0.01},
+    )  # fmt: skip
+    min_included: int = setting("Fewest clients whose mean is published.", default=3)
+    quorum: int | None = setting(
+        "Clients without which a segment is not closed at the deadline.", default=None,
+        within=AT_LEAST_1, empty="more than half of start_with, at least min_included", example=3,
+    )  # fmt: skip
+    close_after: float = setting(
+        "Seconds from a round's start to an owner's deadline.", default=10.0
+    )
+    catch_up_after: float = setting(
+        "Seconds from a round's start until a member asks for results it lacks.", default=15.0
+    )
+    retry_every: float = setting("Seconds between such requests.", default=2.0)
+    history: int = setting("Rounds whose results are kept for members that ask.", default=1)
+    segment_size: int | None = setting(
+        "Coordinates in a segment, the piece that travels.", default=None,
+        empty="by the size of a shard, at most 262,144", example=65536,
+    )  # fmt: skip
+    value_range: float = setting("Largest magnitude of a value of an update.", default=64.0)
+
+    def server_rule(self) -> ServerRule:
+        """The rule with its options."""
+        if self.rule not in RULES:
+            return server_rule(self.rule)  # says why not
+        hints = get_type_hints(RULES[self.rule])
+        known = [item.name for item in fields(RULES[self.rule])]
+        for key in self.rule_options:
+            if key not in known:
+                raise InvalidSetting("rule_options", key, one_of(known, key))
+        options = {key: typed(item, hints[key], key) for key, item in self.rule_options.items()}
+        return server_rule(self.rule, **options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTable(Table):
+    """Your training code."""
+
+    title: ClassVar[str] = "training"
+    trainer: str = setting(
+        "module:function that makes the trainer.", example="my_training:make_trainer"
+    )
+    options: Mapping[str, Any] = setting(
+        "What the function is called with.", default={}, empty="nothing",
+        example={"data": "patients.csv"},
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        dotted = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+        if not re.fullmatch(f"{dotted}:{dotted}", self.trainer):
+            expected = "module:function, such as my_training:make_trainer"
+            raise InvalidSetting("training.trainer", self.trainer, expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsTable(Table):
+    """What peers may use of this node's memory."""
+
+    title: ClassVar[str] = "limits"
+    queue_bytes: int = setting(
+        "Bytes that may wait to be sent to one peer.", default=8 << 20, within=AT_LEAST_1
+    )
+    message_bytes: int | None = setting(
+        "Largest message that is taken, in bytes.", default=None, within=AT_LEAST_1,
+        empty="what a snapshot of the model's largest segment needs", example=4 << 20,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointTable(Table):
+    """What survives a restart."""
+
+    title: ClassVar[str] = "checkpoint"
+    every_seconds: float = setting(
+        "Seconds between checkpoints of the model.", default=30.0, within=ABOVE_0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObserveTable(Table):
+    """What this node tells its administrator."""
+
+    title: ClassVar[str] = "observe"
+    http: str = setting(
+        "host:port of /metrics, /health, /ready and /status; :port is on loopback; empty: none.",
+        default="",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "How much is logged: debug, info, warning or error.", default="info"
+    )
+    log_format: Literal["text", "json"] = setting(
+        "text for people, json for log collectors.", default="text"
+    )
+    record: bool = setting(
+        "Whether every message this node receives is kept for an audit.", default=False
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.http:
+            endpoint(self.http, "observe.http", host=LOOPBACK, any_port=True)
+
+
+TABLES: dict[str, type[Table]] = {
+    table.title: table
+    for table in (
+        NodeTable, TLSTable, MembershipTable, FederationTable, TrainingTable, LimitsTable,
+        CheckpointTable, ObserveTable,
+    )
+}  # fmt: skip

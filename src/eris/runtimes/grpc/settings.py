@@ -1,0 +1,240 @@
+"""A node's settings as a whole: ``node.toml`` and the environment, checked before it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from eris.core.combine import FixedPoint
+from eris.core.compress import RandP
+from eris.core.errors import InvalidSetting
+from eris.core.rules import RULES
+from eris.core.shards import RandomPlan
+from eris.protocol.settings import Settings
+from eris.runtimes.grpc import tables
+from eris.runtimes.grpc.addresses import dialled, endpoint, written
+from eris.runtimes.grpc.charter import charter, message_bytes
+from eris.runtimes.grpc.roster import Roster, RosterMember
+from eris.runtimes.grpc.sections import (
+    TABLES,
+    CheckpointTable,
+    FederationTable,
+    LimitsTable,
+    MembershipTable,
+    NodeTable,
+    ObserveTable,
+    TLSTable,
+    TrainingTable,
+    named,
+)
+
+_RULE_OPTIONS = {item.name for rule in RULES.values() for item in fields(rule)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeSettings:
+    """All settings of a node; the properties give those that follow from others."""
+
+    node: NodeTable
+    tls: TLSTable
+    membership: MembershipTable
+    federation: FederationTable
+    training: TrainingTable
+    limits: LimitsTable = field(default_factory=LimitsTable)
+    checkpoint: CheckpointTable = field(default_factory=CheckpointTable)
+    observe: ObserveTable = field(default_factory=ObserveTable)
+    roster: Roster | None = None
+    path: Path = field(default=Path("node.toml"), compare=False)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The environment variable that a setting came from, for errors."""
+
+    def __post_init__(self) -> None:
+        if self.node.address is None:
+            dialled(self.node.listen, "node.address, that of node.listen,", any_port=True)
+        most, whose = self.start_with, "membership.start_with"
+        if self.roster is not None:
+            if most > len(self.roster.members):
+                expected = f"at most {len(self.roster.members)}, the members in {self.roster.path}"
+                raise InvalidSetting(whose, most, expected)
+            if self.roster.clients < most:
+                most, whose = self.roster.clients, "the clients in the roster"
+        for name, value in {
+            "min_included": self.federation.min_included,
+            "quorum": self.quorum,
+        }.items():
+            if value > most:
+                expected = f"at most {most}, {whose}: with fewer clients nothing is published"
+                raise InvalidSetting(f"federation.{name}", value, expected)
+
+    # -- reading ------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> NodeSettings:
+        """Read ``node.toml`` and what the environment overrides; refuse by file, key and reason."""
+        path = Path(path)
+        found = tables.parsed_file(path, "settings file")
+        origins: dict[str, str] = {}
+        with tables.located(path, origins):
+            for title in found:
+                if title not in TABLES:
+                    raise InvalidSetting("table", title, tables.one_of(TABLES, title))
+            for title, key, value, name in tables.overrides(TABLES.values(), environ):
+                table = found.setdefault(title, {})
+                if isinstance(table, dict):
+                    table[key] = value
+                    origins[f"{title}.{key}"] = name
+            parts: dict[str, Any] = {
+                title: tables.read(
+                    table, found.get(title, {}), path.parent.absolute(), TABLES.values()
+                )
+                for title, table in TABLES.items()
+            }
+        if parts["membership"].roster is not None:
+            parts["roster"] = Roster.load(parts["membership"].roster)
+        with tables.located(path, origins):
+            if "roster" in parts:
+                member = parts["roster"].member(parts["node"].name)
+                parts["node"] = _as_in_roster(parts["node"], found["node"], member)
+            settings = cls(**parts, path=path, origins=origins)
+        settings.agreement(1024 * settings.shards)  # the model's size is not known yet
+        return settings
+
+    @contextmanager
+    def _located(self) -> Iterator[None]:
+        """Name the keys of ``node.toml`` where the agreement has names of its own."""
+        with tables.located(self.path, self.origins):
+            try:
+                yield
+            except InvalidSetting as wrong:
+                name = f"federation.{wrong.name}"
+                if wrong.name in _RULE_OPTIONS:
+                    name = f"federation.rule_options.{wrong.name}"
+                if wrong.name == "n":
+                    name = "the model's number of parameters"
+                raise InvalidSetting(name, wrong.value, wrong.expected) from None
+
+    # -- what follows -------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where others dial this node; port 0 stands for the one it comes to listen at."""
+        return self.node.address or self.node.listen
+
+    def reachable(self, port: int) -> str:
+        """Where others dial this node, now that it listens at ``port``."""
+        host, fixed = endpoint(self.address, any_port=True)
+        return written(host, fixed or port)
+
+    @property
+    def start_with(self) -> int:
+        """Members that must have joined before round 1."""
+        given = self.membership.start_with
+        if given is None:
+            assert self.roster is not None, "a membership without a roster has it"
+            return len(self.roster.members)
+        return given
+
+    @property
+    def shards(self) -> int:
+        """Shards that an update is cut into."""
+        return self.federation.shards or self.start_with
+
+    @property
+    def quorum(self) -> int:
+        """Clients without which a segment is not closed at the deadline."""
+        usual = max(self.federation.min_included, self.start_with // 2 + 1)
+        return self.federation.quorum or usual
+
+    def agreement(self, n: int, initial_digest: str = "") -> Settings:
+        """What the members agree on, for a model of ``n`` coordinates and its digest."""
+        ours = self.federation
+        same = ("min_included", "close_after", "catch_up_after", "retry_every", "history",
+                "segment_size", "seed", "name")  # fmt: skip
+        with self._located():
+            return Settings(
+                n=n,
+                plan=RandomPlan(self.shards),
+                rule=ours.server_rule(),
+                compressor=None if ours.kept_fraction is None else RandP(ours.kept_fraction),
+                precision=FixedPoint(value_range=ours.value_range),
+                quorum=self.quorum,
+                initial=initial_digest,
+                **{name: getattr(ours, name) for name in same},
+            )
+
+    def charter(self, agreed: Settings) -> str:
+        """The agreement as the text that the directory compares."""
+        return charter(agreed, self.federation.rounds, self.start_with)
+
+    def message_bytes(self, agreed: Settings) -> int:
+        """The largest message this node takes."""
+        needed, given = message_bytes(agreed), self.limits.message_bytes
+        if given is not None and given < needed:
+            with tables.located(self.path, self.origins):
+                expected = f"at least {needed}, which this model needs"
+                raise InvalidSetting("limits.message_bytes", given, expected)
+        return given or needed
+
+    # -- writing ------------------------------------------------------------------------------
+
+    @staticmethod
+    def template(name: str, values: Mapping[str, Any] | None = None) -> str:
+        """A ``node.toml`` with every key explained, those not in ``values`` as comments.
+
+        ``values`` go by their keys, such as "federation.rounds". What is required and not among
+        them has an example's value.
+        """
+        named("node.name", name)
+        whole: dict[str, dict[str, Any]] = {title: {} for title in TABLES}
+        for key, value in (_examples(name, values or {}) | dict(values or {})).items():
+            title, _, rest = key.partition(".")
+            if title not in TABLES:
+                raise InvalidSetting("table", title, tables.one_of(TABLES, title))
+            known = [item.name for item, _ in tables.settings_of(TABLES[title])]
+            if rest not in known:
+                raise InvalidSetting(f"key in [{title}]", rest, tables.one_of(known, rest))
+            whole[title][rest] = value
+        written_tables = (
+            "\n".join(tables.template(TABLES[title], whole[title])) for title in TABLES
+        )
+        return "\n\n".join(written_tables) + "\n"
+
+
+def reference() -> str:
+    """Every key of ``node.toml`` and of a roster, as Markdown."""
+    node = "\n".join(tables.reference(TABLES.values()))
+    roster = "\n".join(tables.reference([RosterMember], variables=False))
+    return f"## node.toml\n\n{node}\n\n## roster.toml\n\n{roster}\n"
+
+
+def _examples(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for what a template cannot leave out."""
+    found: dict[str, Any] = {
+        f"{title}.{item.name}": item.metadata["example"]
+        for title, table in TABLES.items()
+        for item, _ in tables.settings_of(table)
+        if tables.required(item)
+    }
+    found |= {"node.name": name, "tls.certificate": f"{name}.pem", "tls.key": f"{name}.key"}
+    ways = {"membership.directory", "membership.host_directory", "membership.roster"}
+    if not ways & values.keys():
+        found["membership.host_directory"] = True
+    if "membership.roster" not in values:  # which has both
+        found["membership.start_with"] = 3
+        if "node.listen" not in values:
+            found["node.address"] = f"{name}.example.org:7400"
+    return found
+
+
+def _as_in_roster(node: NodeTable, given: Mapping[str, Any], member: RosterMember) -> NodeTable:
+    """The node with the roles and the address that the roster gives it."""
+    for key in ("address", "client", "aggregator"):
+        listed = getattr(member, key)
+        if key in given and getattr(node, key) != listed:
+            expected = f"{listed!r}, as in the roster, or nothing"
+            raise InvalidSetting(f"node.{key}", getattr(node, key), expected)
+    return replace(node, address=member.address, client=member.client, aggregator=member.aggregator)

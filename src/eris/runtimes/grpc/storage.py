@@ -1,0 +1,70 @@
+"""A node's checkpoint: one file that a kill at any moment leaves whole.
+
+It is written under another name in the format of safetensors, synced and renamed. Vectors are
+written as they lie in memory: a checkpoint costs no second copy of the model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from eris.core.errors import ErisError
+
+CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
+_KINDS = {"float32": "F32", "int64": "I64", "float64": "F64", "uint8": "U8"}
+
+
+def save(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
+    """Replace a file by one with these arrays; if that fails, the old one stays."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    try:
+        with temporary.open("wb") as file:
+            file.write(_header(contiguous, about))
+            for array in contiguous.values():
+                file.write(array.data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as failed:
+        temporary.unlink(missing_ok=True)
+        reason = failed.strerror or str(failed)
+        raise ErisError(f"{path} cannot be written: {reason}; the last one is kept") from failed
+
+
+def load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]] | None:
+    """Arrays and what is said about them; None if there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return arrays, dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as damaged:
+        raise ErisError(
+            f"{path} is damaged ({damaged}); remove it, and the node catches up from its peers"
+        ) from damaged
+
+
+def _header(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
+    header: dict[str, Any] = {"__metadata__": dict(about)}
+    start = 0
+    for name, array in arrays.items():
+        end = start + array.nbytes
+        header[name] = {
+            "dtype": _KINDS[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [start, end],
+        }
+        start = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

@@ -1,0 +1,125 @@
+"""The shape of a simulated federation: who is in it, in which roles, on what terms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eris.core.compress import RandP
+from eris.core.rules import FedAdam, FedAvg
+from eris.core.shards import RandomPlan
+from eris.core.streams import Stream
+from eris.core.vectors import Vector
+from eris.protocol.membership import View
+from eris.protocol.settings import Settings, model_digest
+from eris.protocol.succession import Candidate, assign
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Who takes part and how.
+
+    The federation begins with the first ``start_with`` of its hosts. The last ``helpers`` have no
+    data, the ``clients_only`` before them own no shards. With a ``roster`` there is no directory
+    and no takeover. On ``ordered`` links no message overtakes another, as on a stream.
+
+    >>> Shape(members=5).enough  # a majority
+    3
+    """
+
+    members: int = 5
+    start_with: int = 0
+    """0: all of them."""
+    rounds: int = 6
+    shards: int = 3
+    max_share: float = 0.5
+    helpers: int = 0
+    clients_only: int = 0
+    roster: bool = False
+    ordered: bool = False
+    min_included: int = 2
+    segment_size: int | None = None
+    kept: float = 0.5
+    """Of the coordinates; 1 without compression."""
+    history: int = 2
+    adaptive: bool = False
+
+    @classmethod
+    def drawn(cls, seed: int) -> Shape:
+        """The shape that belongs to a seed: three to seven members, in any mode."""
+        draw = iter(Stream(seed, "shape").uniform(0, 16).tolist())
+
+        def below(limit: int) -> int:
+            return int(next(draw) * limit)
+
+        members = 3 + below(5)
+        helpers, clients_only = (below(members - 1) // 2 for _ in range(2))
+        helpers = min(helpers, members - 3)
+        roster = below(6) == 0
+        least = (members - helpers) // 2 + 1
+        return cls(
+            members=members,
+            start_with=members if roster else least + below(members - least + 1),
+            rounds=4 + below(9),
+            shards=2 + below(members - 1),
+            max_share=(0.34, 0.5, 0.5, 1.0)[below(4)],
+            helpers=helpers,
+            clients_only=min(clients_only, members - helpers - 1),
+            roster=roster,
+            ordered=below(2) == 0,
+            min_included=2 + below(2),
+            segment_size=(4, 9, None)[below(3)],
+            kept=(0.5, 1.0)[below(5) // 3],
+            history=1 + below(3),
+            adaptive=below(3) == 0,
+        )
+
+    @property
+    def clients(self) -> int:
+        """How many hosts have data: the first ones."""
+        return self.members - self.helpers
+
+    @property
+    def enough(self) -> int:
+        """Clients that a result needs: a majority, so that any two results share one."""
+        return max(self.clients // 2 + 1, min(self.min_included, self.clients))
+
+    def is_client(self, host: int) -> bool:
+        """Whether a host has data."""
+        return host < self.clients
+
+    def is_aggregator(self, host: int) -> bool:
+        """Whether a host may own shards."""
+        return not self.clients - self.clients_only <= host < self.clients
+
+    def settings(self, seed: int) -> Settings:
+        """What the members agree on."""
+        return Settings(
+            n=12 + 8 * self.members,
+            plan=RandomPlan(self.shards),
+            rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
+            compressor=RandP(self.kept) if self.kept < 1 else None,
+            segment_size=self.segment_size,
+            min_included=min(self.min_included, self.clients),
+            quorum=self.clients // 2 + 1,
+            close_after=0.6,
+            catch_up_after=1.0,
+            retry_every=0.3,
+            history=self.history,
+            seed=seed,
+            initial=model_digest(self.initial(seed)),
+        )
+
+    def initial(self, seed: int) -> Vector:
+        """The model that all start from."""
+        drawn = Stream(seed, "initial").uniform(0, 12 + 8 * self.members)
+        return drawn.astype(np.float32)
+
+    def roster_view(self, sizes: list[int]) -> View:
+        """The one view of a federation with a roster: its shards never wait or move."""
+        hosts = range(self.members)
+        candidates = [Candidate(host) for host in hosts if self.is_aggregator(host)]
+        names = tuple(f"member-{host}" for host in hosts)
+        clients = tuple(host for host in hosts if self.is_client(host))
+        return View(names, clients, assign(sizes, candidates), epoch=1)

@@ -1,0 +1,217 @@
+"""What goes wrong in a simulated world: a plan of incidents as a pure function of a seed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+
+from eris.core.streams import Stream
+from eris.testing.shape import Shape
+
+
+class Trouble(Enum):
+    """The kinds of trouble."""
+
+    DROP = "a message is lost"
+    DUPLICATE = "a message arrives twice"
+    DELAY = "a message takes long, so that others overtake it"
+    CRASH = "a node stops and comes back with its disk"
+    LOSS = "a node stops and comes back without its disk"
+    DEATH = "a node stops for good"
+    LEAVE = "a node says goodbye, stops, and joins again"
+    LATE = "a node joins when training is under way"
+    PARTITION = "the members are cut into two groups that do not hear each other"
+    ONE_WAY = "a member is heard by nobody, but hears all"
+    EXILE = "a member is cut off for good"
+    OUTAGE = "the directory stops and comes back with its disk"
+    SKEW = "clocks differ, and run at different rates"
+    SLOW = "training takes longer than the others wait"
+    FAILURE = "training gives nothing"
+    POISON = "an update holds values that are no numbers"
+
+
+STOPS = frozenset({Trouble.CRASH, Trouble.LOSS, Trouble.DEATH, Trouble.LEAVE})
+CUTS = frozenset({Trouble.PARTITION, Trouble.ONE_WAY, Trouble.EXILE})
+FINAL = frozenset({Trouble.DEATH, Trouble.EXILE})
+NEED_A_DIRECTORY = frozenset({Trouble.OUTAGE, Trouble.LEAVE, Trouble.LATE, Trouble.LOSS})
+"""Kinds that cannot strike with a roster. That a node without its disk knows what it may have
+published is the directory's doing."""
+PASSING = (Trouble.CRASH, Trouble.LOSS, Trouble.LEAVE, Trouble.PARTITION, Trouble.ONE_WAY,
+           Trouble.OUTAGE)  # fmt: skip
+BLOCK = 256
+"""Messages whose draws are made at once."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that begins at a time and is over after another."""
+
+    kind: Trouble
+    start: float
+    end: float
+    members: frozenset[int]
+
+    def on(self, now: float) -> bool:
+        """Whether it is going on."""
+        return self.start <= now < self.end
+
+
+@dataclass
+class Weather:
+    """A storm from the beginning until ``calm_at``; ``struck`` counts what really happened.
+
+    Only deaths and exiles outlast it, and they leave enough clients, and the directory (which is
+    where host 0 is) with them.
+
+    >>> weather = Weather(seed=3, shape=Shape(members=5))
+    >>> {incident.kind for incident in weather.incidents} <= set(Trouble)
+    True
+    """
+
+    seed: int
+    shape: Shape
+    calm_at: float = 10.0
+    kinds: frozenset[Trouble] = frozenset(Trouble)
+    struck: Counter[Trouble] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
+        if self.shape.roster:
+            self.kinds -= NEED_A_DIRECTORY
+        draw = Stream(self.seed, "weather").uniform(0, 6).tolist()
+        # Some seeds are about messages, some about nodes, most about both.
+        self.drop = self._rate(Trouble.DROP, 0.12 * draw[0])
+        self.duplicate = self._rate(Trouble.DUPLICATE, 0.2 * draw[1])
+        self.delay = self._rate(Trouble.DELAY, 0.15 * draw[2])
+        self.slow = self._rate(Trouble.SLOW, 0.1 * draw[3])
+        self.failure = self._rate(Trouble.FAILURE, 0.05 * draw[4])
+        self.poison = self._rate(Trouble.POISON, 0.05 * draw[5])
+        self.incidents = sorted([*self._passing(), *self._final()], key=lambda one: one.start)
+        self._cuts = [incident for incident in self.incidents if incident.kind in CUTS]
+        self._block: tuple[int, list[list[float]]] = (-1, [])
+
+    def _rate(self, kind: Trouble, rate: float) -> float:
+        return rate if kind in self.kinds else 0.0
+
+    def _passing(self) -> list[Incident]:
+        possible = [kind for kind in PASSING if kind in self.kinds]
+        count = int(Stream(self.seed, "incidents").uniform(0, 1)[0] * 9)
+        hosts, found = self.shape.members, []
+        for number in range(count if possible else 0):
+            drawn = Stream(self.seed, "incident", number).uniform(0, 3 + hosts).tolist()
+            kind = possible[int(drawn[0] * len(possible))]
+            start = drawn[1] * self.calm_at
+            end = min(self.calm_at, start + 0.2 + 5 * drawn[2] ** 2)
+            chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.5)
+            if kind in STOPS or kind is Trouble.ONE_WAY:
+                # Mostly one; now and then so many that nobody has a quorum.
+                chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.6)
+                if drawn[0] * len(possible) % 1 < 0.8:
+                    chosen = frozenset([max(range(hosts), key=lambda m: drawn[3 + m])])
+            found.append(Incident(kind, start, end, chosen))
+        return found
+
+    def _final(self) -> list[Incident]:
+        """Deaths and exiles, of as many as the others can do without; none in most seeds."""
+        possible = [kind for kind in (Trouble.DEATH, Trouble.EXILE) if kind in self.kinds]
+        drawn = Stream(self.seed, "final").uniform(0, 3 + self.shape.members).tolist()
+        spare = self.shape.clients - self.shape.enough
+        if not possible or drawn[0] > 0.4 or not spare:
+            return []
+        kind = possible[int(drawn[1] * len(possible))]
+        if self.shape.roster and not self._owned_elsewhere():
+            return []
+        order = sorted(range(1, self.shape.clients), key=lambda m: drawn[3 + m])
+        chosen = frozenset(order[: 1 + int(drawn[2] * spare)])
+        start = self.calm_at * drawn[3]
+        return [Incident(kind, start, math.inf, chosen)]
+
+    def _owned_elsewhere(self) -> bool:
+        """Whether host 0, which stays, owns a shard; else a roster may lose all its owners."""
+        return self.shape.is_aggregator(0)
+
+    @property
+    def lost(self) -> frozenset[int]:
+        """Hosts that do not come back."""
+        return frozenset(
+            member
+            for incident in self.incidents
+            if incident.kind in FINAL
+            for member in incident.members
+        )
+
+    def begins_at(self, host: int) -> float:
+        """When a host starts for the first time."""
+        if Trouble.LATE not in self.kinds or host < (self.shape.start_with or self.shape.members):
+            return 0.0
+        return self.calm_at * float(Stream(self.seed, "late", 0, host).uniform(0, 1)[0])
+
+    def clock(self, host: int) -> tuple[float, float]:
+        """(offset, rate) of a host's clock; the directory's is that of host ``members``."""
+        if Trouble.SKEW not in self.kinds:
+            return 0.0, 1.0
+        offset, rate = Stream(self.seed, "clock", 0, host).uniform(0, 2).tolist()
+        self.struck[Trouble.SKEW] += 1
+        return 3600 * (2 * offset - 1), 0.7 + 0.7 * rate
+
+    def deliveries(self, number: int, now: float) -> list[float]:
+        """How long message ``number`` takes, once for each time it arrives."""
+        lost, twice, late, how, second = self._draws(number)
+        usual = 0.01 + 0.03 * how
+        if now >= self.calm_at:
+            return [usual]
+        if lost < self.drop:
+            self.struck[Trouble.DROP] += 1
+            return []
+        if late < self.delay:
+            self.struck[Trouble.DELAY] += 1
+            usual = 3.0 * how
+        if twice < self.duplicate:
+            self.struck[Trouble.DUPLICATE] += 1
+            return [usual, usual + second]
+        return [usual]
+
+    def _draws(self, number: int) -> list[float]:
+        block = number // BLOCK
+        if self._block[0] != block:
+            drawn = Stream(self.seed, "message").uniform(5 * BLOCK * block, 5 * BLOCK)
+            self._block = (block, drawn.reshape(BLOCK, 5).tolist())
+        return self._block[1][number % BLOCK]
+
+    def training(self, host: int, round: int, now: float) -> float:
+        """How long a member's training takes."""
+        how, slow = Stream(self.seed, "training-time", round, host).uniform(0, 2).tolist()
+        if slow < self.slow and now < self.calm_at:
+            self.struck[Trouble.SLOW] += 1
+            return 1.0 + 4.0 * how
+        return 0.2 + 0.3 * how
+
+    def outcome(self, host: int, round: int, now: float) -> Trouble | None:
+        """What is wrong with what a member has trained, if anything."""
+        drawn = float(Stream(self.seed, "training", round, host).uniform(0, 1)[0])
+        if now >= self.calm_at or drawn >= self.failure + self.poison:
+            return None
+        kind = Trouble.FAILURE if drawn < self.failure else Trouble.POISON
+        self.struck[kind] += 1
+        return kind
+
+    def cut(self, sender: int, receiver: int, now: float) -> bool:
+        """Whether nothing gets from one host to another at a time."""
+        for incident in self._cuts:
+            if not incident.on(now):
+                continue
+            if incident.kind is Trouble.ONE_WAY:
+                apart = sender in incident.members
+            elif incident.kind is Trouble.PARTITION:
+                apart = (sender in incident.members) != (receiver in incident.members)
+            else:  # exiles do not hear each other either
+                apart = sender in incident.members or receiver in incident.members
+            if apart:
+                self.struck[incident.kind] += 1
+                return True
+        return False
+
+    def troubled(self, now: float) -> bool:
+        """Whether an incident is going on."""
+        return any(incident.on(now) for incident in self.incidents)
