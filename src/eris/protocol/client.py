@@ -176,6 +176,11 @@ class Client:
 
     # -- following ----------------------------------------------------------------------------
 
+    @property
+    def unanswered(self) -> list[tuple[int, Key]]:
+        """(round, segment) of the contributions without a result yet."""
+        return [(round, key) for key, rounds in self._sent.items() for round in rounds]
+
     def follow(self, result: Result) -> None:
         """Learn from an applied result whether this client is in it."""
         key, round = result.header.key, result.header.round

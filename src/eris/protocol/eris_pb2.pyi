@@ -140,6 +140,10 @@ class Message(_message.Message):
     share: Share
     def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
 
+class Receipt(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Record(_message.Message):
     __slots__ = ("time", "sender", "receivers", "message", "arrived")
     TIME_FIELD_NUMBER: _ClassVar[int]

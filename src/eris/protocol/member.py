@@ -111,6 +111,8 @@ class Member:
         self._stripes: Iterator[Stripe] = iter(())
         self._barren: set[Key] = set()
         """Segments of the current round whose owners said that no result will come."""
+        self._heard: set[int] = {self.me}
+        """Who has said something since the current round began."""
         self._retry_at, self._retries = 0.0, 0
 
     # -- reading ------------------------------------------------------------------------------
@@ -142,7 +144,7 @@ class Member:
         """Segments whose result of a round is not here, although its owner is there to give one."""
         view, newest = self.agreement.view_at(round), self.agreement.view
         there = {*newest.roles, self.me}
-        barren = self._barren if round == self.round else ()
+        barren = self._refused() if round == self.round else ()
         return [
             key
             for key, version in self.node.replica.versions.items()
@@ -174,6 +176,7 @@ class Member:
     def receive(self, message: Message, source: int, now: float) -> list[Outgoing]:
         """Take a message in from a member."""
         header = message.header
+        self._heard.add(source)
         if header.epoch > self.agreement.view.epoch:
             self.renewal_due = True
         if header.key not in self.node.replica.versions:
@@ -209,7 +212,10 @@ class Member:
         return []
 
     def failed(self, now: float) -> list[Outgoing]:
-        """Training gave nothing: this member follows the round without contributing."""
+        """Training gave nothing: this member follows the round without contributing.
+
+        If nothing comes of the round without it, it trains once more.
+        """
         self.job = None
         self.phase = Phase.EXCHANGING
         self._quiet_from(now)
@@ -238,7 +244,12 @@ class Member:
         """Let time pass."""
         out = self.node.close(now) + self._proceed(now)
         if self._waiting and now >= self._retry_at:
-            out += self._give_up(now) if self._hopeless() else self._ask(now)
+            if self._hopeless():
+                out += self._give_up(now)
+            elif self._wanted():
+                self._train()
+            else:
+                out += self._ask(now)
         return out
 
     # -- the course of a round ----------------------------------------------------------------
@@ -247,8 +258,8 @@ class Member:
         """Go on if all is in that can be."""
         if self.phase is Phase.EXCHANGING and not self.missing(self.round):
             # Nobody goes on from a round in which nothing has happened: those that are away would
-            # find the training over, and nothing learnt.
-            if self._something(self.round) or self.highest > self.round:
+            # find the training over, and nothing learnt. Unless it is certain that nothing will.
+            if self._something(self.round) or self._overtaken or self._refused():
                 return self._enter(self._next(), now)
         elif self.phase is Phase.CATCHING_UP and not self.missing(self.highest - 1):
             return self._enter(max(self.round + 1, self.highest), now)
@@ -258,19 +269,22 @@ class Member:
         self.round = min(round, self.rounds + 1)
         self._update, self._stripes = None, iter(())
         self._barren.clear()
+        self._heard = {self.me}
         self._quiet_from(now)
         self.renewal_due = True
         if self.round > self.rounds:
             self.phase = Phase.DONE
             return []
         self.node.client.begin(self.round, now)
-        if self.me in self.agreement.view_at(self.round).client_set:
-            self.phase = Phase.TRAINING
-            model = self.node.client.training_model(self.model)
-            self.job = Job(self.round, model.copy())
+        if self.me in self.view.client_set:
+            self._train()
             return []
         self.phase = Phase.EXCHANGING
         return self._proceed(now)
+
+    def _train(self) -> None:
+        self.phase = Phase.TRAINING
+        self.job = Job(self.round, self.node.client.training_model(self.model).copy())
 
     def _next(self) -> int:
         """The first round that is not over for this member."""
@@ -279,6 +293,21 @@ class Member:
 
     def _something(self, round: int) -> bool:
         return any(version >= round for version in self.node.replica.versions.values())
+
+    def _refused(self) -> set[Key]:
+        """Segments of the current round that are without a result for good: their owner has said
+        so, or is this member, and has gone on or must abstain."""
+        over = max(self.abstain_through, self.node.aggregator.round - 1)
+        if self.round > over:
+            return self._barren
+        view, versions = self.view, self.node.replica.versions
+        own = {k for k, v in versions.items() if v < self.round and view.owners[k[0]] == self.me}
+        return self._barren | own
+
+    def _silent(self) -> bool:
+        """Whether nothing was heard in this round of any owner that still might publish."""
+        owners = self.view.owners
+        return not any(owners[shard] in self._heard for shard, _ in self.missing(self.round))
 
     def _hear(self, round: int, now: float) -> None:
         """A result is news: the federation has reached its round.
@@ -340,13 +369,20 @@ class Member:
             return False
         if self.phase is Phase.CATCHING_UP or self._overtaken or self._something(self.round):
             return True
+        if self._refused() and self._silent():
+            return True
         # Nothing can come of a round whose members have gone; a later view has others.
         return self.agreement.newest_from > self.round
+
+    def _wanted(self) -> bool:
+        """Whether the round stands still and this client has given nothing to it."""
+        idle = self.phase is Phase.EXCHANGING and self._update is None
+        return idle and self._retries >= 3 and self.me in self.view.client_set
 
     def _give_up(self, now: float) -> list[Outgoing]:
         if self.phase is Phase.CATCHING_UP:
             return self._enter(max(self.round + 1, self.highest), now)
-        if self._overtaken or self._something(self.round):
+        if self._overtaken or self._something(self.round) or self._refused():
             return self._enter(self._next(), now)
         return self._enter(self.agreement.newest_from, now)
 

@@ -40,7 +40,7 @@ if test -d ipv6; then echo 1 > ipv6/conf/all/disable_ipv6; fi
 connection learnt must not change the next measurement; neighbour discovery would be counted."""
 WATCHER = """
 cat > /dev/null
-for host in "$@"; do ip netns pids "$host" 2>/dev/null | cat 2>/dev/null; done
+for host in "$@"; do ip netns pids "$host" 2>/dev/null | xargs -r kill -KILL 2>/dev/null; done
 for host in "$@"; do ip netns delete "$host" 2>/dev/null; done
 exit 0
 """

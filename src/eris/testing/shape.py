@@ -57,18 +57,20 @@ class Shape:
         helpers, clients_only = (below(members - 1) // 2 for _ in range(2))
         helpers = min(helpers, members - 3)
         roster = below(6) == 0
-        least = (members - helpers) // 2 + 1
+        shards, min_included = 2 + below(members - 1), 2 + below(2)
+        least = max((members - helpers) // 2 + 1, min_included)
         return cls(
             members=members,
             start_with=members if roster else least + below(members - least + 1),
             rounds=4 + below(9),
-            shards=2 + below(members - 1),
-            max_share=(0.34, 0.5, 0.5, 1.0)[below(4)],
+            shards=shards,
+            # Never so little that a member could not own a single one.
+            max_share=max(1.1 / shards, (0.0, 0.5, 0.5, 1.0)[below(4)]),
             helpers=helpers,
             clients_only=min(clients_only, members - helpers - 1),
             roster=roster,
             ordered=below(2) == 0,
-            min_included=2 + below(2),
+            min_included=min_included,
             segment_size=(4, 9, None)[below(3)],
             kept=(0.5, 1.0)[below(5) // 3],
             history=1 + below(3),

@@ -120,16 +120,10 @@ class Weather:
         if not possible or drawn[0] > 0.4 or not spare:
             return []
         kind = possible[int(drawn[1] * len(possible))]
-        if self.shape.roster and not self._owned_elsewhere():
-            return []
         order = sorted(range(1, self.shape.clients), key=lambda m: drawn[3 + m])
         chosen = frozenset(order[: 1 + int(drawn[2] * spare)])
         start = self.calm_at * drawn[3]
         return [Incident(kind, start, math.inf, chosen)]
-
-    def _owned_elsewhere(self) -> bool:
-        """Whether host 0, which stays, owns a shard; else a roster may lose all its owners."""
-        return self.shape.is_aggregator(0)
 
     @property
     def lost(self) -> frozenset[int]:

@@ -1,11 +1,15 @@
 """What must hold in a federation whatever fails, checked on every message and state change.
 
-The witness sees what was sent and what members hold; it knows nothing of how they got there.
+The witness sees what was said, what members hold and what the authority granted; it knows nothing
+of how they got there.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -13,115 +17,222 @@ from eris.core.compress import decode_values, encode_values
 from eris.protocol.agreement import Key
 from eris.protocol.codec import encode
 from eris.protocol.member import Member
-from eris.protocol.membership import View
-from eris.protocol.messages import Contribution, Message, Result
+from eris.protocol.membership import NOBODY, View
+from eris.protocol.messages import CatchUp, Contribution, Message, Refusal, Result, Snapshot
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled
 from eris.testing.laws import LawBroken
 
 
+@dataclass(frozen=True)
+class Permit:
+    """The rounds in which a start of a member may publish: after the first, up to the last."""
+
+    after: int
+    through: int
+
+
 class Witness:
-    """Checks the laws of a run as it goes; :class:`~eris.testing.laws.LawBroken` says which."""
+    """Checks the laws of a run as it goes; :class:`~eris.testing.laws.LawBroken` says which.
+
+    ``saw`` counts what a run has come across, so that a campaign can show how far it went.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.results: dict[tuple[Key, int], Result] = {}
         self.views: dict[int, Scheduled] = {}
+        self.saw: Counter[str] = Counter()
         self._encoded: dict[tuple[Key, int], bytes] = {}
         self._sent: dict[tuple[Key, int], dict[int, list[Contribution]]] = defaultdict(
             lambda: defaultdict(list)
         )
         self._digests: dict[tuple[Key, int], bytes] = {}
-        self._seen: dict[int, dict[Key, int]] = defaultdict(dict)
+        self._seen: dict[Member, dict[Key, int]] = defaultdict(dict)
+        self._by: dict[Member, set[tuple[int, Key]]] = defaultdict(set)
+        """What each start of a member has contributed to."""
+        self._permits: dict[int, Permit] = {}
+
+    # -- the authority ------------------------------------------------------------------------
+
+    def announced(self, views: Sequence[Scheduled]) -> None:
+        """The authority has told of these views."""
+        for scheduled in views:
+            known = self.views.get(scheduled.view.epoch)
+            if known is None:
+                self.views[scheduled.view.epoch] = scheduled
+                self._note_view(scheduled.view)
+                for result in self.results.values():
+                    self._check_epoch(result)
+            elif known != scheduled:
+                raise LawBroken(f"epoch {scheduled.view.epoch} has two views")
+
+    def started(self, member: int, abstain_through: int) -> None:
+        """A member starts, and was told what it may have published before."""
+        self.saw["an owner abstains"] += abstain_through > 0
+        self._permits[member] = Permit(abstain_through, 0)
+
+    def permitted(self, member: int, through: int) -> None:
+        """A member has been told how far it may publish."""
+        before = self._permits[member]
+        self._permits[member] = Permit(before.after, max(before.through, through))
+
+    def _note_view(self, view: View) -> None:
+        earlier = [s.view for epoch, s in self.views.items() if epoch < view.epoch]
+        self.saw["a shard waits"] += NOBODY in view.owners
+        self.saw["too few clients for a quorum"] += len(view.clients) < self.settings.quorum
+        if earlier:
+            last = max(earlier, key=lambda one: one.epoch)
+            self.saw["a shard is taken over"] += last.owners != view.owners
+            self.saw["a shard that waited goes on"] += any(
+                old == NOBODY != new for old, new in zip(last.owners, view.owners, strict=True)
+            )
 
     # -- messages -----------------------------------------------------------------------------
 
-    def announced(self, views: tuple[Scheduled, ...]) -> None:
-        """The authority has told of these views."""
-        for scheduled in views:
-            known = self.views.setdefault(scheduled.view.epoch, scheduled)
-            if known != scheduled:
-                raise LawBroken(f"epoch {scheduled.view.epoch} has two views")
-
-    def sent(self, message: Message, sender: int) -> None:
+    def sent(self, message: Message, member: Member) -> None:
         """A member has said something; what stays with it counts too."""
         name = (message.header.key, message.header.round)
         if isinstance(message, Contribution):
-            self._sent[name][sender].append(message)
+            self._sent[name][member.me].append(message)
+            self._by[member].add((name[1], name[0]))
         elif isinstance(message, Result):
             data = encode(message)
             if self._encoded.setdefault(name, data) != data:
                 raise LawBroken(f"segment {name[0]} has two results in round {name[1]}")
             if name not in self.results:
                 self.results[name] = message
-                self._check(message)
+                self._check(message, member.me)
 
     def received(self, message: Message, receiver: int) -> None:
         """A message has reached a member."""
         if isinstance(message, Contribution):
-            view = self._view(message.header.epoch)
+            view = self.views[message.header.epoch].view
             if view.owners[message.header.shard] != receiver:
                 raise LawBroken(f"member {receiver} was sent a segment of shard "
                                 f"{message.header.shard}, which it does not own")  # fmt: skip
+        elif isinstance(message, Snapshot):
+            self.saw["a snapshot is sent"] += 1
+        elif isinstance(message, CatchUp):
+            self.saw["somebody asks for the whole state"] += message.whole
+        elif isinstance(message, Refusal):
+            self.saw["an owner says that no result will come"] += message.no_result
+            self.saw["a contribution is refused"] += not message.no_result
 
-    def _view(self, epoch: int) -> View:
-        return self.views[epoch].view
-
-    def _check(self, result: Result) -> None:
+    def _check(self, result: Result, sender: int) -> None:
+        """A result that was not heard of before: its owner, its right to publish, its value."""
         header = result.header
         where = f"round {header.round}, segment {header.key}"
-        view = self._view(header.epoch)
+        view = self.views[header.epoch].view
         if view.owners[header.shard] != header.sender:
             raise LawBroken(f"{where}: member {header.sender} published, who does not own it")
+        if sender != header.sender:
+            raise LawBroken(f"{where}: member {sender} has a result that its owner never published")
+        self._check_epoch(result)
+        self._check_permit(result, where)
         if result.payload is None:
+            self.saw["a result is withheld"] += 1
             return
         least = max(self.settings.min_included, self.settings.quorum)
         if len(result.included) < least:
             raise LawBroken(f"{where} includes {len(result.included)} clients, fewer than {least}")
         if not result.included <= view.client_set:
             raise LawBroken(f"{where} includes somebody who is no client of its epoch")
+        self.saw["a result leaves somebody out"] += result.included != view.client_set
         self._check_value(result, where)
+
+    def _check_epoch(self, result: Result) -> None:
+        """Every round belongs to one epoch, and its results with it: fencing."""
+        header = result.header
+        belongs = max(e for e, s in self.views.items() if s.from_round <= header.round)
+        if header.epoch != belongs:
+            raise LawBroken(f"a result of round {header.round} is of epoch {header.epoch}, "
+                            f"but the round belongs to {belongs}")  # fmt: skip
+
+    def _check_permit(self, result: Result, where: str) -> None:
+        permit, round = self._permits[result.header.sender], result.header.round
+        if round > permit.through:
+            raise LawBroken(f"{where}: member {result.header.sender} published without a permit")
+        if round <= permit.after:
+            raise LawBroken(f"{where}: member {result.header.sender} published in a round in which "
+                            f"it may have before it restarted")  # fmt: skip
 
     def _check_value(self, result: Result, where: str) -> None:
         """The result is the mean of what the included clients sent, each counted once."""
-        assert result.payload is not None
         key, round = result.header.key, result.header.round
-        count = result.payload.encoded.count
-        settings, encoding = self.settings, result.payload.encoded.encoding
-        mean = settings.rule.collector(count, settings.precision, settings.non_finite)
+        choices = []
         for client in sorted(result.included):
             theirs = self._sent[key, round].get(client, [])
-            fitting = [sent for sent in theirs if sent.based_on == result.previous]
+            fitting = {sent for sent in theirs if sent.based_on == result.previous}
             if not fitting:
                 raise LawBroken(f"{where} includes {client}, who sent nothing for it")
-            values = decode_values(fitting[-1].payload.encoded, encoding, count)
-            mean.add(values, fitting[-1].samples, str(client))
-        expected = encode_values(mean.result(), encoding)
-        if mean.weight != result.samples or expected != result.payload.encoded:
+            choices.append(fitting)
+        # A client that restarted may have trained twice; either of its updates may count.
+        if not any(self._is_mean(result, chosen) for chosen in product(*choices)):
             raise LawBroken(f"{where} is not the mean of its included clients, each once")
+
+    def _is_mean(self, result: Result, contributions: Sequence[Contribution]) -> bool:
+        assert result.payload is not None
+        encoded, settings = result.payload.encoded, self.settings
+        mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
+        for sent in contributions:
+            values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
+            mean.add(values, sent.samples, str(sent.header.sender))
+        fits = encode_values(mean.result(), encoded.encoding) == encoded
+        return fits and mean.weight == result.samples
 
     # -- states -------------------------------------------------------------------------------
 
     def look(self, member: Member) -> None:
         """A member may have moved: at the same version of a segment, all hold the same bits."""
-        seen, replica = self._seen[id(member)], member.node.replica
+        seen, replica = self._seen[member], member.node.replica
+        if seen == replica.versions:
+            return
         for key, version in replica.versions.items():
-            if seen.get(key) != version and key not in replica.astray:
+            before = seen.get(key, 0)
+            if version < before:
+                raise LawBroken(f"segment {key} went back from version {before} to {version}")
+            if key in replica.astray:
+                self.saw["a result is orphaned"] += 1
+            elif key not in seen or version != before:
                 seen[key] = version
                 digest = replica.digest(key)
                 if self._digests.setdefault((key, version), digest) != digest:
                     raise LawBroken(f"segment {key}: version {version} has two states")
 
     def conclude(self, members: list[Member]) -> None:
-        """After the last round: one model, and every result of the epoch its round belongs to."""
+        """After the last round: one model, and nothing that a client has sent is lost silently."""
         for member in members:
             same = np.array_equal(member.model.view(np.uint32), members[0].model.view(np.uint32))
             if not same:
                 raise LawBroken(f"members {members[0].me} and {member.me} end with two models")
-        schedule = [self.views[epoch] for epoch in sorted(self.views)]
-        for result in self.results.values():
-            round = result.header.round
-            holding = [s.view.epoch for s in schedule if s.from_round <= round]
-            if result.header.epoch != holding[-1]:
-                raise LawBroken(f"a result of round {round} is of epoch {result.header.epoch}, "
-                                f"but the round belongs to {holding[-1]}")  # fmt: skip
+            self._check_kept(member)
+
+    def _check_kept(self, member: Member) -> None:
+        """A contribution is in a result, or its client knows that it is in none (yet)."""
+        client = member.node.client
+        known = {*client.left_out, *client.unanswered}
+        self.saw["a contribution is left out"] += len(client.left_out)
+        self.saw["an update comes too late"] += member.discarded
+        for round, key in self._by[member]:
+            result = self.results.get((key, round))
+            included = result is not None and member.me in result.included
+            if not included and (round, key) not in known:
+                raise LawBroken(f"member {member.me} does not know that its contribution to "
+                                f"segment {key} of round {round} is in no result")  # fmt: skip
+
+    def check_calm(self, round: int, here: frozenset[int]) -> None:
+        """A round in which nothing was wrong has all its results, of everyone who was there."""
+        epoch = max(e for e, s in self.views.items() if s.from_round <= round)
+        view = self.views[epoch].view
+        if not set(view.owners) - {NOBODY} <= here:
+            return  # all wait for an owner that does not come back, each by its own clock
+        self.saw["a round is calm"] += 1
+        for key in {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}:
+            result = self.results.get((key, round))
+            if result is None:
+                raise LawBroken(f"round {round}, segment {key} has no result in fine weather")
+            absent = (view.client_set & here) - result.included
+            if absent:
+                raise LawBroken(f"round {round}, segment {key} leaves out {sorted(absent)} in fine "
+                                f"weather")  # fmt: skip

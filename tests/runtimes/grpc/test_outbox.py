@@ -96,9 +96,15 @@ def test_a_closed_outbox_takes_no_more_and_gives_what_it_has() -> None:
     assert [take(outbox), take(outbox)] == [b"last", None]
 
 
-def test_an_outbox_without_room_is_refused() -> None:
+@pytest.mark.parametrize("capacities", [(0,), (1, 0)])
+def test_an_outbox_without_room_is_refused(capacities: tuple[int, ...]) -> None:
     with pytest.raises(InvalidSetting, match="capacity is 0"):
-        Outbox(0)
+        Outbox(*capacities)
+
+
+def test_the_urgent_lane_may_have_a_bound_of_its_own() -> None:
+    outbox = Outbox(1000, 3000)
+    assert (outbox.room(), outbox.room(urgent=True)) == (1000 - OVERHEAD, 3000 - OVERHEAD)
 
 
 actions = st.one_of(

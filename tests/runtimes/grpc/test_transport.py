@@ -407,11 +407,12 @@ def test_a_peer_that_moves_gets_the_rest_at_its_new_address(
             anna.transport.send("ben", b"1")
             await old.received(1)
             anna.transport.connect("ben", "unix:/run/other.sock")
-            assert await anna.told("expected host:port")
+            await anna.told("'unix:/run/other.sock'; expected host:port")
             anna.transport.connect("ben", new.address)
             anna.transport.send("ben", b"2")
             assert await new.received(1) == [b"2"]
             assert len(old.got) == 1
+            assert old.transport.counters["anna"].received_messages == 1
             assert [up for _, up, _ in anna.states] == [True, False, True]
 
     run(scene())

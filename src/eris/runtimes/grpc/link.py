@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from eris.core.errors import InvalidSetting
+from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.outbox import Outbox
 
 DELIVER = "/eris.v1.Peer/Deliver"
@@ -176,6 +177,9 @@ class Link:
             began = loop.time()
             try:
                 why = await self._stream()
+            except Exception as error:  # whatever gRPC comes up with, the peer is tried again
+                _log.exception("the link to %s failed", self.peer)
+                why = repr(error)
             finally:
                 self._note_down()
             if self.outbox.closed:
@@ -189,6 +193,10 @@ class Link:
 
     async def _stream(self) -> str:
         """One stream from its opening to its end; says why it ended."""
+        try:
+            endpoint(self.address)
+        except InvalidSetting as error:
+            return str(error)
         limits = self._dialling.limits
         # Without "dns:" a host called "unix" would be taken for a scheme.
         async with grpc.aio.secure_channel(

@@ -14,6 +14,8 @@ class Lane:
     """Messages first in, first out, that hold at most ``capacity`` bytes."""
 
     def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise InvalidSetting("capacity", capacity, "at least 1 byte")
         self.capacity = capacity
         self.held = 0
         self._waiting: deque[bytes] = deque()
@@ -71,10 +73,8 @@ class Outbox:
     """
 
     def __init__(self, capacity: int, urgent_capacity: int | None = None) -> None:
-        if capacity < 1:
-            raise InvalidSetting("capacity", capacity, "at least 1 byte")
         self._ordinary = Lane(capacity)
-        self._urgent = Lane(urgent_capacity or capacity)
+        self._urgent = Lane(capacity if urgent_capacity is None else urgent_capacity)
         self._under_way: tuple[Lane, bytes] | None = None
         self.closed = False
 

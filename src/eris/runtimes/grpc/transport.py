@@ -96,11 +96,6 @@ class Transport:
         """
         if self._stopping:
             return
-        try:
-            endpoint(address)
-        except InvalidSetting as error:
-            self._dialling.on_state(peer, False, str(error))
-            return
         if peer not in self._links:
             self._links[peer] = Link(peer, self._dialling, self._counters_of(peer))
         self._links[peer].dial(address)
@@ -247,11 +242,10 @@ def check_free(listen: str) -> None:
     """
     host, port = endpoint(listen, "listen", any_port=True)
     try:
-        family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[
-            0
-        ]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         raise ErisError(f"cannot listen on {listen}: no address for {host!r} ({error})") from error
+    family, kind, protocol, _, where = found[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
