@@ -39,8 +39,8 @@ def random_arrays(parameters: int) -> Any:
 @client.train()  # type: ignore[untyped-decorator]
 def train(message: Message, context: Context) -> Message:
     """Return random arrays, and how long it took to make them."""
-    started = time.perf_counter()
     given = message.content["arrays"]["model"].numpy()
+    started = time.perf_counter()
     arrays = random_arrays(given.size)
     metrics = MetricRecord({"num-examples": 1, "training_s": time.perf_counter() - started})
     content = RecordDict({"arrays": arrays, "metrics": metrics})

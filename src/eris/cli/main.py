@@ -13,6 +13,7 @@ from rich.markup import escape
 from eris import __version__
 from eris.cli import ca, node, runs
 from eris.cli.data import app as data_app
+from eris.cli.local import local
 from eris.cli.reproduce import reproduce
 from eris.cli.run import command as run_command
 from eris.core.errors import ErisError
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(ca.app, name="ca")
 app.add_typer(node.app, name="node")
+app.command("local")(local)
 app.command("run")(run_command())
 app.add_typer(runs.app, name="runs")
 app.command("compare")(runs.compare)

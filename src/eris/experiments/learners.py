@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import torch
@@ -10,16 +11,32 @@ import torch
 from eris.core.errors import DataUnavailable, InvalidSetting
 from eris.core.vectors import Vector
 from eris.data import fetch, iid, load_mnist
+from eris.data.images import ImageData
 from eris.models.lenet import lenet5
-from eris.training.torch import TorchTrainer, evaluate, flatten, normalise, torch_clients
+from eris.training.torch import TorchTrainer, evaluate, flatten, normalise, single_threaded
 from eris.training.trainer import LocalUpdate
 
 
 class Mnist:
-    """LeNet-5 on one member's share of MNIST, one epoch a round."""
+    """LeNet-5 on one member's share of MNIST, one epoch a round; the same bits wherever it runs."""
 
-    def __init__(self, trainer: TorchTrainer, start: Vector, module: torch.nn.Module) -> None:
-        self._trainer, self._start, self._module = trainer, start, module
+    def __init__(
+        self, member: int, members: int, samples: int, batch_size: int, rate: float, seed: int
+    ) -> None:
+        data, module = _data(), lenet5(seed)
+        part = iid(len(data.train_images), members, samples, seed)[member]
+        self._module, self._start = module, flatten(module)
+        # A node normalises what it trains on, not all sixty thousand images.
+        self.trainer = TorchTrainer(
+            module,
+            normalise(data.train_images[part]),
+            _labels(data.train_labels[part]),
+            client=member,
+            learning_rate=rate,
+            epochs=1,
+            batch_size=batch_size,
+            seed=seed,
+        )
 
     def initial(self) -> Vector:
         """The network as it was drawn."""
@@ -27,15 +44,15 @@ class Mnist:
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
         """One epoch over the member's samples."""
-        return self._trainer.update(parameters, round)
+        with single_threaded():
+            return self.trainer.update(parameters, round)
 
     def evaluate(self, parameters: Vector) -> Mapping[str, float]:
-        """Accuracy on the test images."""
-        data = load_mnist()
-        wanted = torch.from_numpy(data.test_labels.astype(np.int64))
-        found = evaluate(
-            self._module, parameters, normalise(data.test_images), wanted, batch_size=256
-        )
+        """Accuracy on all test images."""
+        data = _data()
+        images, wanted = normalise(data.test_images), _labels(data.test_labels)
+        with single_threaded():
+            found = evaluate(self._module, parameters, images, wanted, batch_size=256)
         return {"accuracy": found["accuracy"]}
 
 
@@ -52,30 +69,17 @@ def mnist(
     """The learner of member number ``member`` of ``members`` with equal shares of MNIST."""
     if not 0 <= member < members:
         raise InvalidSetting("training.options.member", member, f"0 to {members - 1}")
-    torch.set_num_threads(1)
-    return Mnist(*mnist_parts(members, samples, batch_size, learning_rate, seed)[member])
+    return Mnist(member, members, samples, batch_size, learning_rate, seed)
 
 
-def mnist_parts(
-    members: int, samples: int, batch_size: int, learning_rate: float, seed: int
-) -> list[tuple[TorchTrainer, Vector, torch.nn.Module]]:
-    """Trainer, initial model and network of every member."""
+@cache
+def _data() -> ImageData:
     try:
-        data = load_mnist()
+        return load_mnist()
     except DataUnavailable:
         fetch("mnist", progress=lambda line: None)
-        data = load_mnist()
-    module = lenet5(seed)
-    start = flatten(module)
-    parts = iid(len(data.train_images), members, samples, seed)
-    trainers = torch_clients(
-        module,
-        normalise(data.train_images),
-        torch.from_numpy(data.train_labels.astype(np.int64)),
-        parts,
-        learning_rate=learning_rate,
-        epochs=1,
-        batch_size=batch_size,
-        seed=seed,
-    )
-    return [(trainer, start, module) for trainer in trainers]
+        return load_mnist()
+
+
+def _labels(labels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:
+    return torch.from_numpy(labels.astype(np.int64))

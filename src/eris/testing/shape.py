@@ -62,7 +62,7 @@ class Shape:
         return cls(
             members=members,
             start_with=members if roster else least + below(members - least + 1),
-            rounds=4 + below(9),
+            rounds=4 + below(12),
             shards=shards,
             # Never so little that a member could not own a single one.
             max_share=max(1.1 / shards, (0.0, 0.5, 0.5, 1.0)[below(4)]),
@@ -98,7 +98,7 @@ class Shape:
     def settings(self, seed: int) -> Settings:
         """What the members agree on."""
         return Settings(
-            n=12 + 8 * self.members,
+            n=8 + 4 * self.members,
             plan=RandomPlan(self.shards),
             rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
             compressor=RandP(self.kept) if self.kept < 1 else None,
@@ -115,7 +115,7 @@ class Shape:
 
     def initial(self, seed: int) -> Vector:
         """The model that all start from."""
-        drawn = Stream(seed, "initial").uniform(0, 12 + 8 * self.members)
+        drawn = Stream(seed, "initial").uniform(0, 8 + 4 * self.members)
         return drawn.astype(np.float32)
 
     def roster_view(self, sizes: list[int]) -> View:

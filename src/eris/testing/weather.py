@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from eris.core.streams import Stream
 from eris.testing.shape import Shape
@@ -18,6 +19,7 @@ class Trouble(Enum):
     DUPLICATE = "a message arrives twice"
     DELAY = "a message takes long, so that others overtake it"
     CRASH = "a node stops and comes back with its disk"
+    TORN = "a node stops while it publishes, and comes back; one member hears of it, or none"
     LOSS = "a node stops and comes back without its disk"
     DEATH = "a node stops for good"
     LEAVE = "a node says goodbye, stops, and joins again"
@@ -38,8 +40,10 @@ FINAL = frozenset({Trouble.DEATH, Trouble.EXILE})
 NEED_A_DIRECTORY = frozenset({Trouble.OUTAGE, Trouble.LEAVE, Trouble.LATE, Trouble.LOSS})
 """Kinds that cannot strike with a roster. That a node without its disk knows what it may have
 published is the directory's doing."""
-PASSING = (Trouble.CRASH, Trouble.LOSS, Trouble.LEAVE, Trouble.PARTITION, Trouble.ONE_WAY,
-           Trouble.OUTAGE)  # fmt: skip
+PASSING = (Trouble.CRASH, Trouble.TORN, Trouble.LOSS, Trouble.LEAVE, Trouble.PARTITION,
+           Trouble.ONE_WAY, Trouble.OUTAGE)  # fmt: skip
+USUAL = 0.04
+"""Seconds that a message takes at most in fine weather."""
 BLOCK = 256
 """Messages whose draws are made at once."""
 
@@ -72,7 +76,7 @@ class Weather:
 
     seed: int
     shape: Shape
-    calm_at: float = 10.0
+    calm_at: float = 12.0
     kinds: frozenset[Trouble] = frozenset(Trouble)
     struck: Counter[Trouble] = field(default_factory=Counter, init=False)
 
@@ -102,9 +106,12 @@ class Weather:
             drawn = Stream(self.seed, "incident", number).uniform(0, 3 + hosts).tolist()
             kind = possible[int(drawn[0] * len(possible))]
             start = drawn[1] * self.calm_at
-            end = min(self.calm_at, start + 0.2 + 5 * drawn[2] ** 2)
+            end = min(self.calm_at, start + 0.2 + 8 * drawn[2] ** 2)
+            if kind is Trouble.TORN:
+                # So long that somebody else goes on where its result is not known.
+                start, end = start / 3, start / 3 + 4 + 4 * drawn[2]
             chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.5)
-            if kind in STOPS or kind is Trouble.ONE_WAY:
+            if kind in STOPS or kind in (Trouble.TORN, Trouble.ONE_WAY):
                 # Mostly one; now and then so many that nobody has a quorum.
                 chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.6)
                 if drawn[0] * len(possible) % 1 < 0.8:
@@ -125,7 +132,7 @@ class Weather:
         start = self.calm_at * drawn[3]
         return [Incident(kind, start, math.inf, chosen)]
 
-    @property
+    @cached_property
     def lost(self) -> frozenset[int]:
         """Hosts that do not come back."""
         return frozenset(
@@ -152,7 +159,7 @@ class Weather:
     def deliveries(self, number: int, now: float) -> list[float]:
         """How long message ``number`` takes, once for each time it arrives."""
         lost, twice, late, how, second = self._draws(number)
-        usual = 0.01 + 0.03 * how
+        usual = USUAL * (0.25 + 0.75 * how)
         if now >= self.calm_at:
             return [usual]
         if lost < self.drop:
@@ -175,11 +182,12 @@ class Weather:
 
     def training(self, host: int, round: int, now: float) -> float:
         """How long a member's training takes."""
-        how, slow = Stream(self.seed, "training-time", round, host).uniform(0, 2).tolist()
+        drawn: list[float] = Stream(self.seed, "training-time", round, host).uniform(0, 2).tolist()
+        how, slow = drawn
         if slow < self.slow and now < self.calm_at:
             self.struck[Trouble.SLOW] += 1
             return 1.0 + 4.0 * how
-        return 0.2 + 0.3 * how
+        return 0.3 + 0.4 * how
 
     def outcome(self, host: int, round: int, now: float) -> Trouble | None:
         """What is wrong with what a member has trained, if anything."""
@@ -189,6 +197,12 @@ class Weather:
         kind = Trouble.FAILURE if drawn < self.failure else Trouble.POISON
         self.struck[kind] += 1
         return kind
+
+    def heard_when_torn(self, host: int, now: float) -> tuple[int, bool]:
+        """How many hear of a result whose owner stops just then, and whether its disk does."""
+        drawn: list[float] = Stream(self.seed, "torn", int(1000 * now), host).uniform(0, 2).tolist()
+        self.struck[Trouble.TORN] += 1
+        return int(2 * drawn[0]), drawn[1] < 0.5
 
     def cut(self, sender: int, receiver: int, now: float) -> bool:
         """Whether nothing gets from one host to another at a time."""

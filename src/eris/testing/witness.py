@@ -15,7 +15,6 @@ import numpy as np
 
 from eris.core.compress import decode_values, encode_values
 from eris.protocol.agreement import Key
-from eris.protocol.codec import encode
 from eris.protocol.member import Member
 from eris.protocol.membership import NOBODY, View
 from eris.protocol.messages import CatchUp, Contribution, Message, Refusal, Result, Snapshot
@@ -90,14 +89,13 @@ class Witness:
 
     # -- messages -----------------------------------------------------------------------------
 
-    def sent(self, message: Message, member: Member) -> None:
-        """A member has said something; what stays with it counts too."""
+    def sent(self, message: Message, member: Member, data: bytes = b"") -> None:
+        """A member has said something, in these bytes; what stays with it counts too."""
         name = (message.header.key, message.header.round)
         if isinstance(message, Contribution):
             self._sent[name][member.me].append(message)
             self._by[member].add((name[1], name[0]))
         elif isinstance(message, Result):
-            data = encode(message)
             if self._encoded.setdefault(name, data) != data:
                 raise LawBroken(f"segment {name[0]} has two results in round {name[1]}")
             if name not in self.results:
@@ -144,10 +142,15 @@ class Witness:
     def _check_epoch(self, result: Result) -> None:
         """Every round belongs to one epoch, and its results with it: fencing."""
         header = result.header
-        belongs = max(e for e, s in self.views.items() if s.from_round <= header.round)
+        belongs = self._view_of(header.round).epoch
         if header.epoch != belongs:
             raise LawBroken(f"a result of round {header.round} is of epoch {header.epoch}, "
                             f"but the round belongs to {belongs}")  # fmt: skip
+
+    def _view_of(self, round: int) -> View:
+        """The newest view that holds for a round."""
+        epoch = max(e for e, s in self.views.items() if s.from_round <= round)
+        return self.views[epoch].view
 
     def _check_permit(self, result: Result, where: str) -> None:
         permit, round = self._permits[result.header.sender], result.header.round
@@ -186,15 +189,15 @@ class Witness:
     def look(self, member: Member) -> None:
         """A member may have moved: at the same version of a segment, all hold the same bits."""
         seen, replica = self._seen[member], member.node.replica
-        if seen == replica.versions:
+        if replica.astray:
+            self.saw["a result is orphaned"] += 1
+        elif seen == replica.versions:
             return
         for key, version in replica.versions.items():
             before = seen.get(key, 0)
             if version < before:
                 raise LawBroken(f"segment {key} went back from version {before} to {version}")
-            if key in replica.astray:
-                self.saw["a result is orphaned"] += 1
-            elif key not in seen or version != before:
+            if (key not in seen or version != before) and key not in replica.astray:
                 seen[key] = version
                 digest = replica.digest(key)
                 if self._digests.setdefault((key, version), digest) != digest:
@@ -222,14 +225,17 @@ class Witness:
                                 f"segment {key} of round {round} is in no result")  # fmt: skip
 
     def check_calm(self, round: int, here: frozenset[int]) -> None:
-        """A round in which nothing was wrong has all its results, of everyone who was there."""
-        epoch = max(e for e, s in self.views.items() if s.from_round <= round)
-        view = self.views[epoch].view
+        """A round in which, as in the one before, nothing was wrong has the results of everyone."""
+        view = self._view_of(round)
+        if view != self._view_of(round - 1):
+            return  # somebody may be new, and still on its way
         if not set(view.owners) - {NOBODY} <= here:
             return  # all wait for an owner that does not come back, each by its own clock
         self.saw["a round is calm"] += 1
         for key in {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}:
             result = self.results.get((key, round))
+            if result is None and round <= self._permits[view.owners[key[0]]].after:
+                continue  # its owner restarted and abstains
             if result is None:
                 raise LawBroken(f"round {round}, segment {key} has no result in fine weather")
             absent = (view.client_set & here) - result.included

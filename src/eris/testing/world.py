@@ -9,64 +9,28 @@ goes away; every host has a clock of its own. A run is a pure function of its se
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from contextlib import suppress
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.streams import Stream
 from eris.protocol.codec import decode, encode
-from eris.protocol.directory import LOOKAHEAD, Directory, Joined, Refused
+from eris.protocol.directory import Directory, Joined, Refused
 from eris.protocol.member import Job, Member
-from eris.protocol.messages import Message, Outgoing
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.messages import Message, Outgoing, Result
+from eris.protocol.standing import Standing
 from eris.testing.laws import LawBroken
+from eris.testing.places import LEASE, Authority, Host
 from eris.testing.shape import Shape
-from eris.testing.weather import STOPS, Trouble, Weather
+from eris.testing.weather import STOPS, USUAL, Trouble, Weather
 from eris.testing.witness import Witness
 
-LEASE = 2.0
 PATIENCE = 60.0
 """Virtual seconds after the storm in which those that are connected must have finished."""
-SETTLED = 6.0
+SETTLED = 5.0
 """Virtual seconds after the storm from which on rounds must be as if there had been none."""
-
-
-@dataclass
-class Host:
-    """A machine: its clock, its disk, and the member that runs on it while it is up."""
-
-    number: int
-    offset: float
-    rate: float
-    up: bool = False
-    member: Member | None = None
-    joined: Joined | None = None
-    disk: dict[str, NDArray[Any]] | None = None
-    ledger: int = 0
-    """With a roster: the last round it may have published in, as it noted on its disk."""
-    starts: int = 0
-    asking: bool = False
-    training: Job | None = None
-    ticks_at: float = float("inf")
-    stored: int = 0
-
-    def clock(self, time: float) -> float:
-        """What its clock shows."""
-        return self.offset + self.rate * time
-
-    def time(self, clock: float) -> float:
-        """When its clock shows that."""
-        return (clock - self.offset) / self.rate
-
-    def stop(self) -> None:
-        """The process is gone; its disk is not."""
-        self.up, self.member, self.joined, self.asking = False, None, None, False
-        self.training, self.ticks_at = None, float("inf")
 
 
 class World:
@@ -91,24 +55,15 @@ class World:
         self.weather = Weather(seed, self.shape, kinds=kinds)
         self.settings, self.initial = self.shape.settings(seed), self.shape.initial(seed)
         self.witness = Witness(self.settings)
-        self._make_member, self._make_directory = member, directory
+        self._make_member = member
         hosts = self.shape.members
         self.hosts = [Host(number, *self.weather.clock(number)) for number in range(hosts)]
-        self._directory_clock = Host(hosts, *self.weather.clock(hosts))
-        shard_map = self.settings.plan.at(self.settings.n, self.settings.seed)
-        sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
-        first = [host for host in self.hosts if self.weather.begins_at(host.number) == 0]
-        self._terms: dict[str, Any] = {
-            "charter": "{}", "sizes": sizes, "start_with": len(first), "lease": LEASE,
-        }  # fmt: skip
-        self.roster: tuple[Scheduled, ...] = ()
-        self.directory: Directory | None = None
-        if self.shape.roster:
-            self.roster = (Scheduled(self.shape.roster_view(sizes), 1),)
-            self.witness.announced(self.roster)
-        else:
-            self.directory = directory(**self._terms)
-            self._stored = (self.directory.revision, self.directory.state())
+        clock = Host(hosts, *self.weather.clock(hosts)).clock
+        begun = [host for host in self.hosts if self.weather.begins_at(host.number) == 0]
+        self.authority = Authority(
+            self.shape, self.settings, len(begun), lambda: clock(self.now), directory
+        )
+        self.witness.announced(self.authority.roster)
         self._by_number: dict[int, Host] = {}
         """Hosts by the number the directory gave their members."""
         self.now = 0.0
@@ -155,45 +110,47 @@ class World:
             return False
         return all(host.member is not None and host.member.finished for host in self.survivors)
 
-    @property
+    @cached_property
     def survivors(self) -> list[Host]:
         """The hosts that are there at the end."""
-        lost = self.weather.lost
-        return [host for host in self.hosts if host.number not in lost]
+        return [host for host in self.hosts if host.number not in self.weather.lost]
 
     def _conclude(self) -> None:
         members = [host.member for host in self.survivors if host.member is not None]
         self.witness.conclude(members)
         here = frozenset(member.me for member in members)
+        settled = self.weather.calm_at + SETTLED
         for round, time in self.entered.items():
-            if round <= self.shape.rounds and time > self.weather.calm_at + SETTLED:
+            if round <= self.shape.rounds and self.entered.get(round - 1, 0.0) > settled < time:
                 self.witness.check_calm(round, here)
 
     # -- trouble ------------------------------------------------------------------------------
 
     def _strike(self, kind: Trouble, hosts: frozenset[int]) -> None:
-        if kind is Trouble.OUTAGE and self.directory is not None:
+        if kind is Trouble.OUTAGE and self.authority.directory is not None:
             self.weather.struck[kind] += 1
-            self.directory = None
+            self.authority.fail()
             self._note_fault()
+        elif kind is Trouble.TORN:
+            for number in hosts:
+                self.hosts[number].doomed = self.hosts[number].up
         elif kind in STOPS:
             for host in (self.hosts[number] for number in hosts if self.hosts[number].up):
                 self.weather.struck[kind] += 1
                 self._note_fault()
                 if kind is Trouble.LEAVE and host.joined is not None:
                     self._carry(host.number, 0, partial(self._leave, host, host.joined))
-                    self._store(host)
+                    host.store()
                 host.stop()
                 if kind is Trouble.LOSS:
                     host.disk = None
 
     def _mend(self, kind: Trouble, hosts: frozenset[int]) -> None:
-        if kind is Trouble.OUTAGE and self.directory is None and not self.roster:
-            now, stored = self._directory_clock.clock(self.now), json.dumps(self._stored[1])
-            self.directory = self._make_directory.restore(json.loads(stored), now, **self._terms)
-            self._stored = (self.directory.revision, self._stored[1])
-        elif kind in STOPS:
+        if kind is Trouble.OUTAGE:
+            self.authority.recover()
+        elif kind in STOPS or kind is Trouble.TORN:
             for host in (self.hosts[number] for number in hosts):
+                host.doomed = False
                 if host.starts:
                     self._revive(host)
 
@@ -225,55 +182,36 @@ class World:
     def _ask(self, host: Host) -> None:
         host.asking = True
         round = host.member.round if host.member else 0
-        if self.roster:
-            self._consult(host, round)
+        if self.authority.roster:
+            standing = self.authority.consult(host, round)
+            if host.joined is None:
+                abstain = standing.through
+                self._welcome(host, host.starts, Joined(host.number, abstain, standing))
+            else:
+                self._stand(host, host.starts, standing)
         elif host.joined is None:
             self._carry(host.number, 0, partial(self._join, host, host.starts))
         else:
             request = partial(self._renew, host, host.starts, host.joined, round)
             self._carry(host.number, 0, request)
 
-    def _consult(self, host: Host, round: int) -> None:
-        """A roster: what may be published is noted on the own disk before it is."""
-        abstain = host.ledger
-        if host.joined is not None:
-            host.ledger = max(host.ledger, round + LOOKAHEAD)
-        addresses = tuple(self.roster[0].view.members)
-        standing = Standing(host.number, self.roster, addresses, host.ledger, 0)
-        if host.joined is None:
-            self._welcome(host, host.starts, Joined(host.number, abstain, standing))
-        else:
-            self._stand(host, host.starts, standing)
-
     def _join(self, host: Host, start: int) -> None:
-        """The directory, next to host 0, takes a host in, or back in."""
-        if self.directory is None:
-            return
-        number, name = host.number, f"member-{host.number}"
-        joined = self.directory.join(
-            self._directory_clock.clock(self.now), name=name, fingerprint=name, address=name,
-            charter="{}", client=self.shape.is_client(number),
-            aggregator=self.shape.is_aggregator(number), max_share=self.shape.max_share,
-        )  # fmt: skip
-        self._keep()
-        self.witness.announced(joined.standing.views)
-        self._carry(0, host.number, partial(self._welcome, host, start, joined))
+        """The directory, next to host 0, is asked to take a host in."""
+        joined = self.authority.join(host.number)
+        if joined is not None:
+            self.witness.announced(joined.standing.views)
+            self._carry(0, host.number, partial(self._welcome, host, start, joined))
 
     def _renew(self, host: Host, start: int, joined: Joined, round: int) -> None:
-        if self.directory is None:
-            return
-        now, name = self._directory_clock.clock(self.now), f"member-{host.number}"
         try:
-            standing = self.directory.renew(
-                now, name, name, round=round, incarnation=joined.incarnation
-            )
+            standing = self.authority.renew(host.number, joined, round)
         except Refused:
             # A call that was given up has arrived after the one that was made instead.
             self._carry(0, host.number, partial(self._restart, host, start))
             return
-        self._keep()
-        self.witness.announced(standing.views)
-        self._carry(0, host.number, partial(self._stand, host, start, standing))
+        if standing is not None:
+            self.witness.announced(standing.views)
+            self._carry(0, host.number, partial(self._stand, host, start, standing))
 
     def _restart(self, host: Host, start: int) -> None:
         """A process that was refused ends, and whoever looks after it starts it again."""
@@ -286,19 +224,8 @@ class World:
             self._start(host)
 
     def _leave(self, host: Host, joined: Joined) -> None:
-        if self.directory is not None:
-            now, name = self._directory_clock.clock(self.now), f"member-{host.number}"
-            try:
-                self.directory.leave(now, name, name, incarnation=joined.incarnation)
-            except Refused:
-                return
-            self._keep()
-
-    def _keep(self) -> None:
-        """The directory's state is on disk before an answer tells of it."""
-        assert self.directory is not None
-        if self.directory.revision != self._stored[0]:
-            self._stored = (self.directory.revision, self.directory.state())
+        with suppress(Refused):  # it may have started again
+            self.authority.leave(host.number, joined)
 
     def _welcome(self, host: Host, start: int, joined: Joined) -> None:
         """A member's first answer; a call that was made again has only the last one's."""
@@ -339,9 +266,11 @@ class World:
         assert member is not None
         clock = host.clock(self.now)
         self._send(host, out)
-        while (more := member.pull(clock)) is not None:
+        while host.member is member and (more := member.pull(clock)) is not None:
             self._send(host, more)
         self.witness.look(member)
+        if host.member is not member:
+            return
         if member.round not in self.entered:
             self._enter(member.round)
         if member.job is not None and member.job is not host.training:
@@ -349,7 +278,7 @@ class World:
             takes = self.weather.training(host.number, member.job.round, self.now)
             self._at(self.now + takes, partial(self._trained, host, member, member.job))
         if member.round != host.stored and member.round % 2 == 0:
-            self._store(host)
+            host.store()
         wakes_at = host.time(member.wakes_at)
         if wakes_at < host.ticks_at:
             host.ticks_at = wakes_at
@@ -362,12 +291,6 @@ class World:
         self.entered[round] = self.now
         if self.weather.troubled(self.now):
             self._note_fault()
-
-    def _store(self, host: Host) -> None:
-        """Write a checkpoint."""
-        if host.member is not None:
-            host.stored = host.member.round
-            host.disk = {name: value.copy() for name, value in host.member.state().items()}
 
     def _tick(self, host: Host, member: Member) -> None:
         if host.member is member:
@@ -398,15 +321,32 @@ class World:
             self.witness.sent(message, host.member)
         host.member.node.stayed.clear()
         for outgoing in out:
-            self.witness.sent(outgoing.message, host.member)
-            carried = decode(encode(outgoing.message))
-            for to in outgoing.to:
+            data = encode(outgoing.message)
+            self.witness.sent(outgoing.message, host.member, data)
+            # Results are for all; what was decoded once need not be again.
+            carried = lru_cache(1)(partial(decode, data))
+            torn = host.doomed and isinstance(outgoing.message, Result)
+            heard, kept = (
+                self.weather.heard_when_torn(host.number, self.now) if torn else (None, False)
+            )
+            for to in outgoing.to[:heard]:
                 if (receiver := self._by_number.get(to)) is not None:
                     arrive = partial(self._deliver, me, receiver, carried)
                     self._carry(host.number, receiver.number, arrive, message=True)
+            if torn:
+                self._tear(host, kept)
+                return
 
-    def _deliver(self, sender: int, host: Host, message: Message) -> None:
+    def _tear(self, host: Host, kept: bool) -> None:
+        """The process ends in the middle of a sentence."""
+        self._note_fault()
+        if kept:
+            host.store()
+        host.stop()
+
+    def _deliver(self, sender: int, host: Host, carried: Callable[[], Message]) -> None:
         if host.up and host.member is not None:
+            message = carried()
             self.witness.received(message, host.member.me)
             clock = host.clock(self.now)
             self._after(host, host.member.receive(message, sender, clock))
@@ -421,9 +361,8 @@ class World:
         if sender != receiver and self.weather.cut(sender, receiver, self.now):
             self._note_fault()
             return
-        before = self.weather.struck.total()
         delays = self.weather.deliveries(self._messages, self.now)
-        if self.weather.struck.total() != before:
+        if len(delays) != 1 or delays[0] > USUAL:
             self._note_fault()
         for delay in delays if message else delays[:1]:
             time = self.now + delay

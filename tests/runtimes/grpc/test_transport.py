@@ -36,7 +36,20 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
 def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """Neither asyncio nor gRPC has anything to complain of, in any test."""
     yield
-    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
+    assert [record.getMessage() for record in complaints(caplog)] == []
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """What was logged, but for what another test's loop left behind.
+
+    gRPC has one poller for all loops of a process, and it stumbles over a loop that has ended.
+    """
+    foreign = "Exception in callback PollerCompletionQueue._handle_events"
+    return [
+        record
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and not record.getMessage().startswith(foreign)
+    ]
 
 
 class Post:
@@ -176,6 +189,7 @@ def test_a_slow_receiver_holds_its_sender_at_a_bound_and_nobody_else(
             Post(identities["carl"]) as carl,
         ):
             ben.gate.clear()
+            window = ben.transport.limits.window_bytes
             for peer, post in (("ben", ben), ("carl", carl)):
                 anna.transport.connect(peer, post.address)
             piece, accepted = bytes(128 * KIB), 0
@@ -186,7 +200,8 @@ def test_a_slow_receiver_holds_its_sender_at_a_bound_and_nobody_else(
                 assert anna.transport.room("ben") < len(piece)
                 assert anna.transport.send("carl", piece)
                 await carl.received(turn + 1)
-            assert accepted * len(piece) < 32 << 20  # the queue and the stream's window
+            # What is beyond the two bounds: messages under way, the system's socket buffers.
+            assert accepted * len(piece) < limits.queue_bytes + 2 * window
             assert ben.transport.counters["anna"].received_messages == 1
             ben.gate.set()
             await ben.received(accepted)
@@ -294,7 +309,7 @@ def test_a_message_that_cannot_be_handled_is_told_to_its_sender(
             assert await ben.received(1) == [b"good"]
 
     run(scene())
-    logged = [record.exc_info and record.exc_info[1] for record in caplog.records]
+    logged = [record.exc_info and record.exc_info[1] for record in complaints(caplog)]
     assert logged == ([] if isinstance(fault, ErisError) else [fault])
     caplog.clear()
 
@@ -544,6 +559,8 @@ def test_to_stop_without_grace_does_not_wait_for_anybody(
     [
         ({"message_bytes": 0}, "message_bytes is 0"),
         ({"message_bytes": 1 << 31}, "message_bytes is 2147483648"),
+        ({"result_bytes": 0}, "result_bytes is 0"),
+        ({"window_bytes": 1 << 31}, "window_bytes is 2147483648"),
         ({"stale_after": 0.0}, "stale_after is 0.0"),
         ({"connect_timeout": -1.0}, "connect_timeout is -1.0"),
         ({"connect_backoff": (2.0, 1.0)}, "the shortest pause first"),

@@ -39,20 +39,21 @@ class TransportLimits:
     is thrown away: it is outdated, and the peer will catch up. ``connect_backoff`` is the shortest
     and the longest pause between two attempts, ``connect_timeout`` what an attempt may take.
 
-    On the receiving side a peer holds at most the message being taken in, one behind it and the
-    HTTP/2 window of its one stream, which gRPC fits to the connection (some MiB).
+    On the receiving side a peer's one stream holds at most a message or two and ``window_bytes``,
+    the HTTP/2 window, which also bounds its speed to a window a round trip.
     """
 
     message_bytes: int = 16 << 20
     queue_bytes: int = 8 << 20
     result_bytes: int = 8 << 20
+    window_bytes: int = 4 << 20
     stale_after: float = 30.0
     connect_backoff: tuple[float, float] = (0.1, 5.0)
     connect_timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("message_bytes", "queue_bytes", "result_bytes"):
-            most = (1 << 31) - 1 if name == "message_bytes" else 1 << 62
+        for name in ("message_bytes", "queue_bytes", "result_bytes", "window_bytes"):
+            most = 1 << 62 if name in ("queue_bytes", "result_bytes") else (1 << 31) - 1
             if not 1 <= getattr(self, name) <= most:
                 raise InvalidSetting(name, getattr(self, name), f"1 to {most} bytes")
         for name in ("stale_after", "connect_timeout"):
@@ -84,6 +85,9 @@ class TransportLimits:
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.max_concurrent_streams", 16),
             ("grpc.so_reuseport", 0),
+            # gRPC's own estimate of the window follows delays, so a slow peer could drive it up.
+            ("grpc.http2.bdp_probe", 0),
+            ("grpc.http2.lookahead_bytes", self.window_bytes),
         ]
 
     def _sizes(self) -> ChannelOptions:

@@ -1,0 +1,131 @@
+"""``eris local``: a whole federation on this machine, for trying it out."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from eris.core.errors import InvalidSetting
+from eris.experiments.tables import parsed
+
+if TYPE_CHECKING:
+    from eris.experiments.local import LocalFederation
+
+INTERRUPTED = 130
+
+
+def local(
+    nodes: Annotated[int, typer.Argument(min=3, metavar="N", help="How many nodes, 3 or more.")],
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 10,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Training images a node, of MNIST; default 500.")
+    ] = None,
+    kept: Annotated[
+        float, typer.Option(help="Share of coordinates that travel, in (0, 1]; 1: all.")
+    ] = 0.1,
+    learning_rate: Annotated[float, typer.Option(help="Step of the server rule.")] = 0.05,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    folder: Annotated[Path, typer.Option(help="Where the nodes' folders go.")] = Path("runs/local"),
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove the folder of an earlier federation first.")
+    ] = False,
+    trainer: Annotated[
+        str | None, typer.Option(help="module:function that makes your trainer; default: MNIST.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE that the function is called with.")
+    ] = None,
+) -> None:
+    """Run N node processes with TLS on this machine, and watch them train one model.
+
+    Each node has a folder with its settings, certificate, log, journal and model. While they run,
+    kill one and look what happens; start it again by hand: eris node start FOLDER/node-2/node.toml.
+    Ctrl-C stops all of them gracefully.
+
+    \b
+    eris local 5
+    eris local 3 --trainer my_training:make_trainer --option data=patients.csv
+    """
+    from eris.experiments.local import (
+        MNIST,
+        LocalFederation,
+        federation_values,
+        mnist_shares,
+        node_names,
+        remove,
+    )  # fmt: skip
+
+    console, names = Console(highlight=False), node_names(nodes)
+    values = federation_values(
+        rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed, trainer=trainer or MNIST
+    )
+    options = _options(option or [])
+    if trainer is None:
+        shares = mnist_shares(names, samples or 500, seed, console.print, **options)
+    elif samples is None:
+        shares = dict.fromkeys(names, options)
+    else:
+        raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
+    own = {name: {"training.options": share} for name, share in shares.items()}
+    if fresh:
+        remove(folder)
+    # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with LocalFederation(folder, names, values, own) as federation:
+        done = _watched(federation, rounds, console)
+    good = _report(federation, rounds, console)
+    if not (done and good):
+        raise typer.Exit(INTERRUPTED if not done else 1)
+
+
+def _options(given: list[str]) -> dict[str, Any]:
+    """What the trainer is made with."""
+    options = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not equals or not key:
+            raise InvalidSetting("--option", one, "KEY=VALUE")
+        options[key] = parsed(text)
+    return options
+
+
+def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool:
+    """Start all nodes and watch them to the end; whether nobody interrupted."""
+    from eris.experiments.live import Watch
+
+    with Watch(federation, rounds, console) as watch:
+        try:
+            for name in federation.names:
+                federation.start(name)
+            watch.follow(watch.over)
+        except KeyboardInterrupt:
+            watch.say("stopping all nodes …")
+            return False
+    return True
+
+
+def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
+    """How it ended, and where everything is; whether all nodes have the same model."""
+    from eris.experiments.outcome import Outcome
+
+    outcome = Outcome.of(federation, rounds)
+    console.print(outcome.nodes())
+    if outcome.finished:
+        verdict = "yes" if outcome.equal else "[red]NO[/red]"
+        console.print(f"All nodes have the same model, bit for bit: [bold]{verdict}[/bold]")
+    else:
+        console.print("Not all nodes are through. Start them again and they go on where they were.")
+    console.print(
+        f"\nEvery node has a folder {federation.folder}/NODE with\n"
+        f"  node.toml                its settings, every key explained\n"
+        f"  log.txt                  its log\n"
+        f"  state/journal.jsonl      what it did, a line an event\n"
+        f"  state/model.safetensors  the model it ended with\n"
+        f"Start one by hand: eris node start {federation.folder}/{federation.names[0]}/node.toml",
+        soft_wrap=True,
+    )
+    return outcome.finished and outcome.equal

@@ -1,0 +1,270 @@
+"""A federation on this machine as it happens: follows the nodes' journals, and shows them.
+
+On a terminal it is a table that is drawn anew; elsewhere (a file, CI) a line a round, without
+control codes. Nothing is asked of the nodes: what is shown is what they noted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from eris.core.errors import ErisError
+from eris.experiments.local import LocalFederation
+from eris.experiments.progress import described, size
+
+PAUSE = 0.2
+"""Seconds between two looks."""
+NOBODY = "nobody"
+"""The owner, in a journal, of a shard that waits."""
+STARTING, DOWN = "starting", "down"
+Note = Mapping[str, Any]
+
+
+class Tail:
+    """The lines that were added to a journal since the last look.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "journal.jsonl"
+    ...     tail = Tail(path)
+    ...     _ = path.write_text('{"event": "began", "round": 1}\\n{"event": "trai')
+    ...     first = tail.read()
+    ...     _ = path.write_text(path.read_text() + 'ned"}\\n')
+    ...     first, tail.read()
+    ([{'event': 'began', 'round': 1}], [{'event': 'trained'}])
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """What is new and whole; a file that is not there yet has nothing."""
+        try:
+            with self._path.open("rb") as file:
+                if file.seek(0, 2) < self._at:  # the node lost its disk and began another
+                    self._at = 0
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [json.loads(line) for line in whole.split(b"\n") if line]
+
+
+@dataclass
+class Row:
+    """What one node has last said of itself."""
+
+    round: int = 0
+    phase: str = STARTING
+    last: Note = field(default_factory=dict)
+    """Of the last round that is over: seconds, bytes, the share seen."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Whether this node is through with its training."""
+        return self.phase == "finished"
+
+
+_PHASES = {
+    "began": "training",
+    "trained": "exchanging",
+    "training failed": "no update",
+    "done": "testing",
+    "finished": "finished",
+}
+_STYLES = {"training": "cyan", "exchanging": "blue", "finished": "green", DOWN: "bold red"}
+
+
+class Board:
+    """The state of all nodes, put together from their notes."""
+
+    def __init__(self, names: Sequence[str], rounds: int) -> None:
+        self.rows = {name: Row() for name in names}
+        self.rounds = rounds
+        self.views: dict[int, Note] = {}
+        self.over: dict[int, dict[str, Note]] = {}
+        """By round and node: how it went."""
+
+    def take(self, name: str, note: Note) -> None:
+        """Take in what a node noted."""
+        row, event = self.rows[name], note["event"]
+        if event == "view":
+            self.views.setdefault(note["epoch"], note)
+        elif event == "round":
+            row.last = note
+            self.over.setdefault(note["round"], {})[name] = note
+        elif event in _PHASES:
+            row.phase = _PHASES[event]
+            row.round = min(note["round"], self.rounds)
+        elif row.phase in (STARTING, DOWN) and event in ("result", "snapshot"):
+            row.phase = "catching up"
+        if event == "finished":
+            row.metrics = note["metrics"]
+
+    @property
+    def round(self) -> int:
+        """The furthest that any node is."""
+        return max(row.round for row in self.rows.values())
+
+    def view_at(self, round: int) -> Note | None:
+        """The view that holds in a round."""
+        known = (view for view in self.views.values() if view["from_round"] <= max(1, round))
+        return max(known, key=lambda view: int(view["epoch"]), default=None)
+
+    def moved(self, view: Note) -> list[bool]:
+        """Of each shard, whether its owner is another than at first."""
+        first = self.views[min(self.views)]["owners"]
+        return [now != then for now, then in zip(view["owners"], first, strict=True)]
+
+    # -- on a terminal ------------------------------------------------------------------------
+
+    def __rich__(self) -> RenderableType:
+        """Nodes, then shards."""
+        table = Table("node", "round", "is", "last round", "sent", "received", "seen of an update")
+        for name, row in self.rows.items():
+            cells = ["", "", "", ""]
+            if row.last:
+                sent, received = (size(row.last[way]) for way in ("sent", "received"))
+                cells = [f"{row.last['seconds']:.2f} s", sent, received, f"{row.last['seen']:.2%}"]
+            phase = Text(row.phase, _STYLES.get(row.phase, ""))
+            table.add_row(name, f"{row.round}/{self.rounds}", phase, *cells)
+        return Group(table, self._shards())
+
+    def _shards(self) -> Text:
+        view = self.view_at(self.round)
+        if view is None:
+            return Text("waiting for all members")
+        line = Text(f"epoch {view['epoch']}   shards")
+        for shard, (owner, moved) in enumerate(zip(view["owners"], self.moved(view), strict=True)):
+            style = "green" if not moved else "bold red" if owner == NOBODY else "bold yellow"
+            line.append(f"  {shard} ").append(owner, style)
+        if metrics := next((row.metrics for row in self.rows.values() if row.metrics), {}):
+            line.append(f"   {described(metrics)}", "bold")
+        return line
+
+    # -- elsewhere ----------------------------------------------------------------------------
+
+    def line(self, round: int) -> str:
+        """A round in one line, as those see it that are through with it."""
+        notes = self.over[round].values()
+        seconds = max(note["seconds"] for note in notes)
+        sent, received = (sum(note[way] for note in notes) / len(notes)
+                          for way in ("sent", "received"))  # fmt: skip
+        view = self.view_at(round)
+        down = [name for name, row in self.rows.items() if row.phase == DOWN]
+        away = f"  down: {', '.join(down)}" if down else ""
+        return (
+            f"round {round}/{self.rounds}  {seconds:.2f} s  epoch {view['epoch'] if view else '?'}"
+            f"  a node sent {size(sent)}, received {size(received)}{away}"
+        )
+
+
+class Watch:
+    """Looks at a federation's journals and processes, and shows what has changed."""
+
+    def __init__(
+        self, federation: LocalFederation, rounds: int, console: Console | None = None
+    ) -> None:
+        self.federation = federation
+        self.console = console or Console(highlight=False)
+        self.board = Board(federation.names, rounds)
+        self._tails = {name: Tail(federation.journal_path(name)) for name in federation.names}
+        self._gone: set[str] = set()
+        self._told_rounds, self._told_epochs = 0, 0
+        self._live: Live | None = None
+        if self.console.is_terminal:
+            self._live = Live(self.board, console=self.console, auto_refresh=False)
+
+    def __enter__(self) -> Watch:
+        if self._live is not None:
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.look()
+        if self._live is not None:
+            self._live.stop()
+        else:
+            self._tell(through=self.board.rounds)
+
+    def look(self) -> list[tuple[str, Note]]:
+        """Take in what is new and show it; returns it, with who noted it."""
+        # Who is gone first: whatever a process noted before it ended is there by then.
+        gone = {name for name in self.federation.names if not self.federation.running(name)}
+        news: list[tuple[str, Note]] = []
+        for name, tail in self._tails.items():
+            news += ((name, note) for note in tail.read())
+        self._change(self._gone - gone, STARTING)
+        for name, note in news:
+            self.board.take(name, note)
+        self._change(gone - self._gone, DOWN)
+        self._gone = gone
+        if self._live is not None:
+            self._live.refresh()
+        else:
+            # A round is told when somebody is through with the next: then most are with this one.
+            self._tell(through=max(self.board.over, default=0) - 1)
+        self._tell_epochs()
+        return news
+
+    def follow(self, until: Callable[[], bool], pause: float = PAUSE) -> None:
+        """Look again and again until something holds; a node that fails is an error."""
+        while True:
+            self.look()
+            if until():
+                return
+            for name in self.federation.names:
+                # One that was killed may come back; one that gave up has said why.
+                if (code := self.federation.exit_code(name) or 0) > 0:
+                    log = self.federation.log(name)
+                    raise ErisError(f"{name} ended with code {code}; the end of its log:\n{log}")
+            time.sleep(pause)
+
+    def over(self) -> bool:
+        """Whether nothing more is to come: every node is through, or gone."""
+        return all(row.over or row.phase == DOWN for row in self.board.rows.values())
+
+    def say(self, text: str) -> None:
+        """A line of its own, above the table."""
+        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+    def _change(self, names: set[str], phase: str) -> None:
+        """Note that processes have come or gone; one started by hand is known by its notes."""
+        for name in names:
+            if not self.board.rows[name].over:
+                self.board.rows[name].phase = phase
+
+    def _tell(self, through: int) -> None:
+        for round in sorted(self.board.over):
+            if self._told_rounds < round <= through:
+                self.say(self.board.line(round))
+                self._told_rounds = round
+
+    def _tell_epochs(self) -> None:
+        for epoch in sorted(self.board.views):
+            if epoch > self._told_epochs:
+                self._told_epochs = epoch
+                view = self.board.views[epoch]
+                self.say(f"epoch {epoch} from round {view['from_round']}: {owned(view)}")
+
+
+def owned(view: Note) -> str:
+    """Who owns what in a view.
+
+    >>> owned({"owners": ["anna", "ben", "nobody"]})
+    'shard 0 anna, 1 ben, 2 nobody'
+    """
+    return "shard " + ", ".join(f"{shard} {owner}" for shard, owner in enumerate(view["owners"]))

@@ -1,0 +1,247 @@
+"""A federation of real node processes on this machine: certificates, settings, starting, killing.
+
+What ``eris local`` and the demonstration use, and the tests of real processes. Every node is its
+own process with its own folder, certificate and port; nothing is shared but the directory that one
+of them hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from eris.core.compress import RandP
+from eris.core.errors import DataUnavailable, ErisError
+from eris.core.vectors import Vector
+from eris.data import fetch, iid, load_mnist
+from eris.runtimes.grpc import journal, storage
+from eris.runtimes.grpc.addresses import LOOPBACK
+from eris.runtimes.grpc.authority import write_ledger
+from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.tls import create_authority, issue
+
+QUICK: Mapping[str, Any] = {
+    "membership.lease": 3.0,
+    "federation.close_after": 2.0,
+    "federation.catch_up_after": 3.0,
+    "federation.retry_every": 0.5,
+    "checkpoint.every_seconds": 2.0,
+}
+"""Times that suit nodes on one machine, where nothing takes long."""
+MNIST = "eris.experiments.learners:mnist"
+"""The trainer that needs no code of the user's."""
+
+
+class LocalFederation:
+    """Node processes in folders of their own under ``folder``.
+
+    The first member hosts the directory. ``values`` are settings of all nodes by their keys, such
+    as "federation.rounds"; ``own`` those of single nodes, by name. ``addresses`` are the hosts they
+    listen at, where that is not this machine's loopback.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        values: Mapping[str, Any],
+        own: Mapping[str, Mapping[str, Any]] | None = None,
+        addresses: Sequence[str] | None = None,
+    ) -> None:
+        self.folder, self.names = Path(folder), list(names)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.addresses = dict(zip(names, addresses or [LOOPBACK] * len(names), strict=True))
+        self._prepare(values, own or {})
+
+    def _prepare(self, values: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]) -> None:
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise ErisError(f"{self.folder} is there already; give another folder, or remove it")
+        authority, host = self.folder / "ca", self.names[0]
+        create_authority(authority, "local")
+        for name in self.names:
+            place = self.folder / name
+            issue(authority, name, hosts=[self.addresses[name]], out=place)
+            chosen: dict[str, Any] = {
+                "node.listen": f"{self.addresses[name]}:{self.ports[name]}",
+                "membership.start_with": len(self.names),
+                "federation.name": "local",
+                **values,
+                **own.get(name, {}),
+            }
+            if "membership.roster" not in chosen:
+                if name == host:
+                    chosen["membership.host_directory"] = True
+                else:
+                    chosen["membership.directory"] = f"{self.addresses[host]}:{self.ports[host]}"
+                    chosen["membership.directory_name"] = host
+            text = NodeSettings.template(name, chosen)
+            (place / "node.toml").write_text(text, encoding="utf-8")
+            (place / "state").mkdir()
+            write_ledger(place / "state", 0)
+
+    # -- processes ----------------------------------------------------------------------------
+
+    def start(self, name: str, *, prefix: Sequence[str] = ()) -> None:
+        """Start a node; ``prefix`` is a command to run it under."""
+        place = self.folder / name
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+        command = [*prefix, sys.executable, "-m", "eris.cli.main", "node", "start"]
+        with (place / "log.txt").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*command, str(place / "node.toml")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **threads},
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """End a node as a crash does, at once."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self, name: str, patience: float = 30.0) -> int:
+        """Ask a node to end, and wait until it has."""
+        process = self.processes.pop(name)
+        process.terminate()
+        try:
+            return process.wait(patience)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise ErisError(f"node {name} did not stop within {patience:g} s; killed") from None
+
+    def running(self, name: str) -> bool:
+        """Whether a node's process is there."""
+        process = self.processes.get(name)
+        return process is not None and process.poll() is None
+
+    def exit_code(self, name: str) -> int | None:
+        """How a node's process ended by itself: 0 is well, below 0 a signal; None if it did not."""
+        process = self.processes.get(name)
+        return None if process is None else process.poll()
+
+    def close(self) -> None:
+        """End all nodes: politely, then for sure."""
+        with ExitStack() as stack:
+            for name, process in self.processes.items():
+                if process.poll() is None:
+                    process.terminate()
+                    stack.callback(self._end, name, process)
+        self.processes.clear()
+
+    def _end(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> LocalFederation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def settings(self, name: str) -> NodeSettings:
+        """A node's settings as it reads them."""
+        return NodeSettings.load(self.folder / name / "node.toml")
+
+    def journal_path(self, name: str) -> Path:
+        """Where a node notes what happens."""
+        return self.folder / name / "state" / "journal.jsonl"
+
+    def journal(self, name: str) -> list[dict[str, Any]]:
+        """What a node has noted so far."""
+        path = self.journal_path(name)
+        return list(journal.read(path)) if path.exists() else []
+
+    def journals(self) -> dict[str, list[dict[str, Any]]]:
+        """What all nodes have noted."""
+        return {name: self.journal(name) for name in self.names}
+
+    def events(self, name: str, event: str) -> Iterator[dict[str, Any]]:
+        """Notes of one kind."""
+        return (line for line in self.journal(name) if line["event"] == event)
+
+    def model(self, name: str) -> Vector | None:
+        """The model that a node ended with."""
+        found = storage.load(self.folder / name / "state" / storage.MODEL)
+        return None if found is None else found[0]["model"]
+
+    def log(self, name: str, lines: int = 20) -> str:
+        """The end of a node's log."""
+        path = self.folder / name / "log.txt"
+        text = path.read_text("utf-8", errors="replace") if path.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def federation_values(
+    *, rounds: int, kept: float, learning_rate: float, seed: int, trainer: str
+) -> dict[str, Any]:
+    """Settings of nodes on one machine; all coordinates travel if ``kept`` is 1."""
+    RandP(kept)  # refuses what is no share before there is a folder
+    values: dict[str, Any] = {
+        **QUICK,
+        "federation.rounds": rounds,
+        "federation.seed": seed,
+        "federation.rule_options": {"learning_rate": learning_rate},
+        "training.trainer": trainer,
+    }
+    return values if kept == 1 else values | {"federation.kept_fraction": kept}
+
+
+def mnist_shares(
+    names: Sequence[str],
+    samples: int,
+    seed: int,
+    say: Callable[[str], None],
+    **options: Any,
+) -> dict[str, dict[str, Any]]:
+    """The options with which each node trains on its own share of MNIST, which is fetched."""
+    try:
+        data = load_mnist()
+    except DataUnavailable:
+        fetch("mnist", progress=say)
+        data = load_mnist()
+    iid(len(data.train_images), len(names), samples, seed)  # refuses more than there are
+    shared = {"members": len(names), "samples": samples, "seed": seed, **options}
+    return {name: {"member": member, **shared} for member, name in enumerate(names)}
+
+
+def node_names(count: int) -> list[str]:
+    """Names for nodes on one machine.
+
+    >>> node_names(3)
+    ['node-1', 'node-2', 'node-3']
+    """
+    return [f"node-{number}" for number in range(1, count + 1)]
+
+
+def remove(folder: Path) -> None:
+    """Remove a federation's folder, and no other."""
+    if not folder.exists():
+        return
+    if not (folder / "ca" / "ca.pem").exists():
+        raise ErisError(f"{folder} is not the folder of a local federation; remove it yourself")
+    shutil.rmtree(folder)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]

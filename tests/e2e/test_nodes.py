@@ -1,0 +1,124 @@
+"""Real node processes over mutual TLS: kills, returns, newcomers, waiting shards, lost quorums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eris.runtimes.grpc.addresses import LOOPBACK
+from eris.testing.kills import carry_out
+from support.nodes import Nodes, lawful
+
+
+@pytest.mark.parametrize("seed", [3, 10, 15])
+def test_killed_at_random_moments_all_end_with_one_model_and_nothing_is_lost(
+    seed: int, tmp_path: Path
+) -> None:
+    outcome = carry_out(seed, tmp_path / "run")
+    assert not outcome.findings, str(outcome) + "\n" + "\n".join(outcome.findings)
+    assert outcome.counted > outcome.made / 2
+
+
+def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_was(
+    tmp_path: Path,
+) -> None:
+    with Nodes(tmp_path, 4, rounds=24, values={"membership.start_with": 3}) as nodes:
+        nodes.lead(6)
+        nodes.begin("anna", "ben", "cleo")
+        nodes.until_round(5, "anna")
+        nodes.begin("dora")
+        nodes.until(lambda: bool(nodes.views("dora")), "dora has joined")
+        nodes.lead(14)
+        nodes.until_round(12, "dora")
+        assert nodes.stop("dora") == 0
+        stopped_in = nodes.at("dora")
+        nodes.begin("dora")
+        again = nodes.until_said("dora", "resumed")
+        nodes.finish()
+        lawful(nodes)
+        assert f"round={stopped_in - 1}" in again
+        assert min(line["round"] for line in list(nodes.events("dora", "began"))[-3:]) > stopped_in
+        included = nodes.results("anna")
+        assert {round for (round, _), who in included.items() if "dora" in who} >= {23, 24}
+        assert not any("dora" in who for (round, _), who in included.items() if round < 5)
+
+
+def test_a_federation_that_was_stopped_as_a_whole_loses_no_rounds(tmp_path: Path) -> None:
+    with Nodes(tmp_path, 3, rounds=16) as nodes:
+        nodes.lead(7)
+        nodes.begin()
+        nodes.until_round(8, *nodes.names)
+        assert [nodes.stop(name) for name in nodes.names] == [0, 0, 0]
+        nodes.begin()
+        nodes.finish()
+        lawful(nodes)
+        rounds = {round for round, _ in nodes.results("ben")}
+        assert rounds == set(range(1, 17))
+
+
+def test_a_shard_nobody_may_take_over_waits_and_a_lost_quorum_burns_no_rounds(
+    tmp_path: Path,
+) -> None:
+    values = {"node.max_share": 0.25}
+    with Nodes(tmp_path, 4, rounds=30, values=values) as nodes:
+        nodes.lead(4)
+        nodes.begin()
+        nodes.until_round(4, *nodes.names)
+        nodes.kill("cleo")
+        nodes.lead(12)
+        nodes.until_said("ben", "nobody")
+        nodes.until_round(12, "anna", "ben", "dora")
+        alone = nodes.views("anna")[-1]
+        shard = alone["owners"].index("nobody")
+        # Without cleo three of four are left, which is the quorum; without dora it is lost.
+        nodes.kill("dora")
+        nodes.lead(nodes.rounds)
+        nodes.until(lambda: nodes.views("anna")[-1]["clients"] == ["anna", "ben"], "two are left")
+        waiting = nodes.at("anna"), nodes.at("ben")
+        nodes.begin("cleo", "dora")
+        nodes.finish()
+        lawful(nodes)
+        assert max(waiting) < 20
+        known = nodes.results("anna")
+        start = alone["from_round"]
+        assert not any((round, shard) in known for round in range(start, 12))
+        others = {a for a in range(4) if a != shard}
+        assert all((round, a) in known for round in range(start, 12) for a in others)
+        assert (nodes.rounds, shard) in known
+
+
+def test_a_roster_trains_without_a_directory_through_a_kill_and_the_loss_of_a_ledger(
+    tmp_path: Path,
+) -> None:
+    roster = tmp_path / "roster.toml"
+    values = {"membership.roster": str(roster), "federation.min_included": 2,
+              "federation.quorum": 2}  # fmt: skip
+    with Nodes(tmp_path, 3, rounds=24, values=values) as nodes:
+        entries = (
+            f'[[member]]\nname = "{name}"\naddress = "{LOOPBACK}:{nodes.ports[name]}"\n'
+            for name in nodes.names
+        )
+        roster.write_text("".join(entries), encoding="utf-8")
+        nodes.lead(5)
+        nodes.begin()
+        nodes.until_round(5, *nodes.names)
+        nodes.kill("ben")
+        nodes.lead(9)
+        nodes.until_round(9, "anna", "cleo")
+        nodes.begin("ben")
+        nodes.until_round(9, "ben")
+        nodes.kill("ben")
+        lost = {"ben": nodes.journal("ben")}
+        for path in (nodes.folder / "ben" / "state").iterdir():
+            path.unlink()
+        nodes.lead(14)
+        nodes.begin("ben")
+        nodes.finish()
+        lawful(nodes, lost)
+        assert {view["epoch"] for view in nodes.views("anna")} == {1}
+        owners = nodes.views("anna")[0]["owners"]
+        known = nodes.results("anna")
+        assert (nodes.rounds, owners.index("ben")) in known
+        assert (7, owners.index("ben")) not in known
+        assert (7, owners.index("cleo")) in known
