@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.experiments.local import LocalFederation
-from eris.testing.kills import TIMES, Campaign, examine
+from eris.testing.kills import TIMES, examine
 from eris.testing.quadratic import let_train
 
 PATIENCE = 60.0
@@ -117,10 +117,14 @@ class Nodes(LocalFederation):
         return list(self.events(name, "view"))
 
 
-def lawful(federation: LocalFederation, lost: Mapping[str, Sequence[Any]] | None = None) -> None:
-    """Every law of a federation of processes holds for what it left behind."""
-    _, wrong = examine(federation, lost)
+def lawful(
+    federation: LocalFederation,
+    lost: Mapping[str, Sequence[Any]] | None = None,
+    models: Sequence[str] | None = None,
+) -> None:
+    """Every law of a federation of processes holds for what it left behind.
+
+    ``lost`` is what was in journals that are gone, ``models`` those that have to leave one.
+    """
+    _, wrong = examine(federation, lost, models)
     assert not wrong, "\n".join(wrong)
-
-
-__all__ = ["NAMES", "Campaign", "Nodes", "lawful"]

@@ -99,6 +99,7 @@ def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool
 
     with Watch(federation, rounds, console) as watch:
         try:
+            watch.say(f"{len(federation.names)} nodes start, each in {federation.folder}/NODE")
             for name in federation.names:
                 federation.start(name)
             watch.follow(watch.over)
@@ -115,8 +116,7 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
     outcome = Outcome.of(federation, rounds)
     console.print(outcome.nodes())
     if outcome.finished:
-        verdict = "yes" if outcome.equal else "[red]NO[/red]"
-        console.print(f"All nodes have the same model, bit for bit: [bold]{verdict}[/bold]")
+        console.print(f"All nodes have the same model, bit for bit: {outcome.verdict}")
     else:
         console.print("Not all nodes are through. Start them again and they go on where they were.")
     console.print(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -133,7 +134,8 @@ class Board:
 
     def __rich__(self) -> RenderableType:
         """Nodes, then shards."""
-        table = Table("node", "round", "is", "last round", "sent", "received", "seen of an update")
+        titles = ("node", "round", "is", "last round", "sent", "received", "seen")
+        table = Table(*titles, box=SIMPLE, pad_edge=False)
         for name, row in self.rows.items():
             cells = ["", "", "", ""]
             if row.last:

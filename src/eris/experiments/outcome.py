@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from eris.experiments.live import Board
+from eris.experiments.live import Board, Note
 from eris.experiments.local import LocalFederation
 from eris.experiments.progress import described, size
 from eris.protocol.settings import model_digest
@@ -15,11 +17,15 @@ from eris.protocol.settings import model_digest
 
 @dataclass(frozen=True)
 class Figures:
-    """One node's rounds: bytes of an average one, and how much of others' updates it got."""
+    """One node's rounds: bytes of a usual one and of all, and how much of others' updates it got.
+
+    The usual is the median: a node that catches up after an outage is sent the whole state once.
+    """
 
     rounds: int
     sent: float
     received: float
+    total: int
     seen: Mapping[int, float]
     """By the number of shards it owned: the largest share of another client's update."""
 
@@ -32,17 +38,21 @@ class Figures:
             view = board.view_at(round)
             shards = view["owners"].count(name) if view else 0
             seen[shards] = max(seen.get(shards, 0.0), note["seen"])
-        sent, received = (
-            sum(note[way] for note in notes.values()) / max(1, len(notes))
-            for way in ("sent", "received")
+        sent, received = ([note[way] for note in notes.values()] for way in ("sent", "received"))
+        return cls(
+            len(notes),
+            median(sent or [0]),
+            median(received or [0]),
+            sum(sent) + sum(received),
+            dict(sorted(seen.items())),
         )
-        return cls(len(notes), sent, received, dict(sorted(seen.items())))
 
 
 @dataclass(frozen=True)
 class Outcome:
     """A federation that is over."""
 
+    journals: Mapping[str, Sequence[Note]]
     board: Board
     models: Mapping[str, str]
     """SHA-256 of what each node ended with."""
@@ -51,12 +61,13 @@ class Outcome:
     def of(cls, federation: LocalFederation, rounds: int) -> Outcome:
         """Read what is in its folder."""
         board = Board(federation.names, rounds)
-        for name, journal in federation.journals().items():
+        journals = federation.journals()
+        for name, journal in journals.items():
             for note in journal:
                 board.take(name, note)
         found = {name: federation.model(name) for name in federation.names}
         models = {name: model_digest(model) for name, model in found.items() if model is not None}
-        return cls(board, models)
+        return cls(journals, board, models)
 
     @property
     def finished(self) -> bool:
@@ -68,21 +79,32 @@ class Outcome:
         """Whether all nodes ended with the same model, bit for bit."""
         return self.models.keys() == self.board.rows.keys() and len(set(self.models.values())) == 1
 
+    @property
+    def verdict(self) -> str:
+        """Whether they did, in words."""
+        if self.equal:
+            return f"[bold green]yes[/] (SHA-256 {next(iter(self.models.values()))[:16]}…)"
+        found = (f"{name} {self.models.get(name, 'none')[:16]}" for name in self.board.rows)
+        return f"[bold red]NO[/] ({', '.join(found)})"
+
     def nodes(self) -> Table:
         """A row a node."""
-        table = Table("node", "rounds", "test", "sent a round", "received a round",
-                      "most seen of another's update", "model")  # fmt: skip
+        table = _table("node", "rounds", "test", "sent", "received", "in all", "seen")
+        table.caption = (
+            "Sent, received: bytes of a median round. Seen: the largest share of another client's "
+            "update that reached the node in a round, by the number of shards it owned."
+        )
         for name, row in self.board.rows.items():
             found = Figures.of(self.board, name)
-            seen = [f"{share:.2%} as owner of {shards}" for shards, share in found.seen.items()]
+            seen = {shards: share for shards, share in found.seen.items() if shards or share}
             table.add_row(
                 name,
                 str(found.rounds),
                 described(row.metrics),
                 size(found.sent),
                 size(found.received),
-                ", ".join(seen),
-                self.models.get(name, "none")[:8],
+                size(found.total),
+                ", ".join(f"{share:.2%} ({shards})" for shards, share in seen.items()),
             )
         return table
 
@@ -90,7 +112,8 @@ class Outcome:
         """A row an epoch: who owned which shard from which round on."""
         views = [self.board.views[epoch] for epoch in sorted(self.board.views)]
         shards = len(views[0]["owners"]) if views else 0
-        table = Table("epoch", "from round", *(f"shard {shard}" for shard in range(shards)))
+        titles = (f"shard {shard}" for shard in range(shards))
+        table = _table("epoch", "from round", *titles)
         for view in views:
             cells = [
                 f"[bold yellow]{owner}[/]" if moved else owner
@@ -98,3 +121,8 @@ class Outcome:
             ]
             table.add_row(str(view["epoch"]), str(view["from_round"]), *cells)
         return table
+
+
+def _table(*titles: str) -> Table:
+    """Narrow enough for 80 columns."""
+    return Table(*titles, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)

@@ -266,6 +266,10 @@ class Agreement:
             self._in_stripe[name] = KeptStripe.of(kept)
         return self._in_stripe[name]
 
+    def kept_coordinates(self, round: int, key: Key, client: int = 0) -> Indices:
+        """Where in a whole vector the kept coordinates of a segment are."""
+        return self._kept_in(round, key, client)[1]
+
     def _kept_in(self, round: int, key: Key, client: int) -> tuple[Indices, Indices]:
         """Where the kept coordinates of a segment are: in it, and in a whole vector."""
         name = (round, self._mask_owner(client), key)

@@ -93,24 +93,45 @@ class Client:
 
         Segments that nobody owns stay at home, and so do those whose result is there already.
         """
-        reference = self.replica.reference if self.own_reference is None else self.own_reference
-        owners = self.agreement.view_at(self.round).owners
-        pieces = self._cut(stripe, update, reference)
-        out = []
-        for segment, piece in zip(stripe.segments, pieces, strict=True):
-            key, owner = segment.key, owners[segment.shard]
-            if owner == NOBODY or self.replica.versions[key] >= self.round:
-                continue
-            header = self.agreement.header(self.me, self.round, key)
-            try:
-                payload, moved = self._encode(piece, segment)
-            except RefusedContribution as error:
-                out.append(Outgoing((self.me,), Refusal(header, str(error))))
-                continue
-            self._sent[key][self.round] = moved
-            message = Contribution(header, self.replica.versions[key], samples, steps, payload)
-            out.append(Outgoing((owner,), message))
-        return out
+        pieces = zip(stripe.segments, self._cut(stripe, update, self._reference), strict=True)
+        made = (self._contribution(segment, piece, samples, steps) for segment, piece in pieces)
+        return [outgoing for outgoing in made if outgoing is not None]
+
+    def contribute_segment(
+        self, segment: Segment, update: Vector, samples: int, steps: int = 1
+    ) -> Outgoing | None:
+        """The contribution of one segment, as :meth:`contribute_stripe` makes several."""
+        reference = self._reference
+        if self.agreement.settings.masked:
+            kept = self.agreement.kept_coordinates(self.round, segment.key, self.me)
+            piece = update[kept]
+            if reference is not None:
+                piece = difference(piece, reference[kept])
+        else:
+            piece = segment.gather(update)
+            if reference is not None:
+                piece = difference(piece, segment.gather(reference))
+        return self._contribution(segment, piece, samples, steps)
+
+    @property
+    def _reference(self) -> Vector | None:
+        return self.replica.reference if self.own_reference is None else self.own_reference
+
+    def _contribution(
+        self, segment: Segment, piece: Vector, samples: int, steps: int
+    ) -> Outgoing | None:
+        key = segment.key
+        owner = self.agreement.view_at(self.round).owners[segment.shard]
+        if owner == NOBODY or self.replica.versions[key] >= self.round:
+            return None
+        header = self.agreement.header(self.me, self.round, key)
+        try:
+            payload, moved = self._encode(piece, segment)
+        except RefusedContribution as error:
+            return Outgoing((self.me,), Refusal(header, str(error)))
+        self._sent[key][self.round] = moved
+        message = Contribution(header, self.replica.versions[key], samples, steps, payload)
+        return Outgoing((owner,), message)
 
     def _pruned(self, prune: Prune, update: Vector) -> Vector:
         """The update without what is withheld, which stays in the local model if asked."""

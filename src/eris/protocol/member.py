@@ -15,9 +15,11 @@ What keeps a round to one result a segment, whatever fails:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement, Key, Stripe
+from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
@@ -40,6 +42,8 @@ from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Standing
 
+WINDOW = 4
+"""Segments that a client sends an owner ahead of that owner's results."""
 LOOKAHEAD = 2
 """Rounds beyond the one it is in that an owner may have published in."""
 
@@ -76,8 +80,8 @@ class Member:
     ``settings`` and ``standing`` say what was agreed and who is there, ``initial`` is the model all
     start from. ``rounds`` is where training ends. A member that has restarted publishes nothing in
     rounds up to ``abstain_through``; one that is ``unsure`` what it published before publishes
-    nothing in the first rounds it hears of. After every call, a runtime sends what was returned, trains
-    :attr:`job` if it is new, asks the authority again if :attr:`renewal_due`, and calls
+    nothing in the first rounds it hears of. After every call, a runtime sends what was returned,
+    trains :attr:`job` if it is new, asks the authority again if :attr:`renewal_due`, and calls
     :meth:`tick` by :attr:`wakes_at`.
     """
 
@@ -108,12 +112,17 @@ class Member:
         self.discarded = 0
         """Updates that came too late for any segment of their round."""
         self._update: _Update | None = None
-        self._stripes: Iterator[Stripe] = iter(())
+        self._unsent: dict[int, deque[Segment]] = {}
+        """By shard: segments of the update that have not been handed out yet."""
+        self._unbounded = False
+        """Whether segments are handed out although results of earlier ones do not come."""
+        self._hint: Key | None = None
+        """A segment that was missing when last asked: asking it first is usually enough."""
         self._barren: set[Key] = set()
         """Segments of the current round whose owners said that no result will come."""
         self._heard: set[int] = {self.me}
         """Who has said something since the current round began."""
-        self._retry_at, self._retries = 0.0, 0
+        self._retry_at, self._flush_at, self._retries = 0.0, 0.0, 0
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -131,7 +140,8 @@ class Member:
     def wakes_at(self) -> float:
         """When :meth:`tick` should be called at the latest."""
         retry = self._retry_at if self._waiting else float("inf")
-        return min(retry, self.node.aggregator.wakes_at)
+        flush = self._flush_at if self._held else float("inf")
+        return min(retry, flush, self.node.aggregator.wakes_at)
 
     @property
     def finished(self) -> bool:
@@ -142,14 +152,24 @@ class Member:
 
     def missing(self, round: int) -> list[Key]:
         """Segments whose result of a round is not here, although its owner is there to give one."""
-        view, newest = self.agreement.view_at(round), self.agreement.view
-        there = {*newest.roles, self.me}
+        return list(self._missing(round, self.node.replica.versions))
+
+    def _missing(self, round: int, keys: Iterable[Key]) -> Iterator[Key]:
+        versions = self.node.replica.versions
+        owners, roles = self.agreement.view_at(round).owners, self.agreement.view.roles
         barren = self._refused() if round == self.round else ()
-        return [
-            key
-            for key, version in self.node.replica.versions.items()
-            if version < round and view.owners[key[0]] in there and key not in barren
-        ]
+        for key in keys:
+            if versions[key] < round and key not in barren:
+                owner = owners[key[0]]
+                if owner == self.me or owner in roles:
+                    yield key
+
+    def _settled(self, round: int) -> bool:
+        """Whether nothing of a round is missing."""
+        keys = self.node.replica.versions
+        hint = () if self._hint is None else (self._hint,)
+        self._hint = next(self._missing(round, chain(hint, keys)), None)
+        return self._hint is None
 
     def lacking(self, round: int) -> list[Key]:
         """Segments whose result of a round, if there is one, is not here."""
@@ -202,12 +222,14 @@ class Member:
         self.job = None
         self.phase = Phase.EXCHANGING
         self._quiet_from(now)
-        if not self.missing(self.round):
+        if self._settled(self.round):
             self.discarded += 1
             return self._proceed(now)
         prepared = self.node.client.prepare(update, samples, steps)
         self._update = _Update(prepared, samples, steps)
-        self._stripes = iter(self.agreement.stripes(self.round))
+        self._unsent.clear()
+        for key, segment in self.agreement.segments(self.round).items():
+            self._unsent.setdefault(key[0], deque()).append(segment)
         self.node.stayed.clear()
         return []
 
@@ -222,27 +244,49 @@ class Member:
         return self._proceed(now)
 
     def pull(self, now: float) -> list[Outgoing] | None:
-        """The next contributions, or None if there are no more.
+        """The next contributions, at most one a shard; None if there are none to send now.
 
-        A runtime calls this as long as it has room for what is to be sent.
+        A runtime calls this as long as it has room for what is to be sent. An owner is not sent
+        more than ``WINDOW`` segments ahead of its results: members that ran ahead would fill its
+        link with what it cannot close yet, and keep those back it waits for.
         """
-        stripe = next(self._stripes, None)
-        if stripe is None or self._update is None:
+        segments = [segment for segment in map(self._due, self._unsent) if segment is not None]
+        if not segments or self._update is None:
             return None
         self._quiet_from(now)
         view = self.agreement.view_at(self.round)
         out: list[Outgoing] = []
         if self.me in view.owners and self._may_open(self.round):
             out = self.node.open(self.round, now)
-        update = self._update
-        contributions = self.node.client.contribute_stripe(
-            stripe, update.vector, update.samples, update.steps
+        for segment in segments:
+            self._unsent[segment.shard].popleft()
+        return out + self._contributions(segments) + self._proceed(now)
+
+    def _due(self, shard: int) -> Segment | None:
+        """The next segment of a shard, if its owner is not too far behind."""
+        if not self._unsent[shard]:
+            return None
+        segment = self._unsent[shard][0]
+        versions = self.node.replica.versions
+        before = (shard, segment.number - WINDOW)
+        free = self._unbounded or segment.number < WINDOW or versions[before] >= self.round
+        return segment if free or before in self._barren else None
+
+    def _contributions(self, segments: Iterable[Segment]) -> list[Outgoing]:
+        """What of these is to be sent; what is for this member itself has been taken in."""
+        assert self._update is not None, "there is an update to send"
+        update, client = self._update, self.node.client
+        made = (
+            client.contribute_segment(segment, update.vector, update.samples, update.steps)
+            for segment in segments
         )
-        return out + self.node.keep(contributions) + self._proceed(now)
+        return self.node.keep([outgoing for outgoing in made if outgoing is not None])
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass."""
         out = self.node.close(now) + self._proceed(now)
+        if self._held and now >= self._flush_at:
+            self._unbounded = True
         if self._waiting and now >= self._retry_at:
             if self._hopeless():
                 out += self._give_up(now)
@@ -256,18 +300,19 @@ class Member:
 
     def _proceed(self, now: float) -> list[Outgoing]:
         """Go on if all is in that can be."""
-        if self.phase is Phase.EXCHANGING and not self.missing(self.round):
+        if self.phase is Phase.EXCHANGING and self._settled(self.round):
             # Nobody goes on from a round in which nothing has happened: those that are away would
             # find the training over, and nothing learnt. Unless it is certain that nothing will.
             if self._something(self.round) or self._overtaken or self._refused():
                 return self._enter(self._next(), now)
-        elif self.phase is Phase.CATCHING_UP and not self.missing(self.highest - 1):
+        elif self.phase is Phase.CATCHING_UP and self._settled(self.highest - 1):
             return self._enter(max(self.round + 1, self.highest), now)
         return []
 
     def _enter(self, round: int, now: float) -> list[Outgoing]:
         self.round = min(round, self.rounds + 1)
-        self._update, self._stripes = None, iter(())
+        self._update, self._unbounded = None, False
+        self._unsent.clear()
         self._barren.clear()
         self._heard = {self.me}
         self._quiet_from(now)
@@ -325,6 +370,12 @@ class Member:
         settings = self.agreement.settings
         self._retries = 0
         self._retry_at = now + settings.catch_up_after
+        self._flush_at = now + settings.retry_every
+
+    @property
+    def _held(self) -> bool:
+        """Whether segments are held back until earlier ones have results."""
+        return not self._unbounded and any(self._unsent.values())
 
     @property
     def _waiting(self) -> bool:
@@ -353,14 +404,9 @@ class Member:
         wanted += [key for key in self._astray if key not in wanted]
         out = self.node.client.ask(wanted)
         if self._update is not None and not catching:
-            lacking = set(self.missing(self.round))
-            for stripe in self.agreement.stripes(self.round):
-                if any(segment.key in lacking for segment in stripe.segments):
-                    update = self._update
-                    again = self.node.client.contribute_stripe(
-                        stripe, update.vector, update.samples, update.steps
-                    )
-                    out += self.node.keep(again)
+            self._unsent.clear()
+            segments = self.agreement.segments(self.round)
+            out += self._contributions(segments[key] for key in self.missing(self.round))
         return out
 
     def _hopeless(self) -> bool:
@@ -371,8 +417,11 @@ class Member:
             return True
         if self._refused() and self._silent():
             return True
-        # Nothing can come of a round whose members have gone; a later view has others.
-        return self.agreement.newest_from > self.round
+        # Nothing can come of a round whose members have gone; a later view has others, but if they
+        # are too few, waiting for those that have gone burns no rounds.
+        settings, newest = self.agreement.settings, self.agreement.view
+        enough = len(newest.clients) >= max(settings.quorum, settings.min_included)
+        return enough and self.agreement.newest_from > self.round
 
     def _wanted(self) -> bool:
         """Whether the round stands still and this client has given nothing to it."""

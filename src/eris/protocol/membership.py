@@ -85,7 +85,8 @@ class View:
         (0, 2)
         """
         other = copy.copy(self)  # the members' names have been checked
-        other.__dict__.pop("client_set", None)
+        for derived in ("client_set", "roles"):
+            other.__dict__.pop(derived, None)
         fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch}
         for name, value in fields.items():
             object.__setattr__(other, name, value)
@@ -97,7 +98,7 @@ class View:
         """The clients, for asking whether one is among them."""
         return frozenset(self.clients)
 
-    @property
+    @cached_property
     def roles(self) -> tuple[int, ...]:
         """The members that do something in this epoch: clients and owners."""
         return tuple(sorted({*self.clients, *self.owners} - {NOBODY}))

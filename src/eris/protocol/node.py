@@ -35,7 +35,7 @@ class Node:
         self, agreement: Agreement, me: int, initial: Vector, *, networked: bool = False
     ) -> None:
         self.agreement, self.me, self.networked = agreement, me, networked
-        self.replica = Replica(agreement, initial)
+        self.replica = Replica(agreement, initial, lean=networked)
         # A member without data has one too: it follows results and catches up like all. And one
         # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica)

@@ -30,7 +30,7 @@ from eris.protocol.settings import model_digest
 class Replica:
     """One node's copy of the model and of everything needed to continue from it."""
 
-    def __init__(self, agreement: Agreement, initial: Vector) -> None:
+    def __init__(self, agreement: Agreement, initial: Vector, *, lean: bool = False) -> None:
         settings = agreement.settings
         if initial.shape != (settings.n,):
             raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
@@ -47,6 +47,9 @@ class Replica:
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
+        # A snapshot of a plain model is as small as a dense result: then only who was included is
+        # kept of past results, and whoever lacks them is sent the state.
+        self._lean = lean and settings.compressor is None and not self.slots
         self.astray: set[Key] = set()
         """Segments whose state does not lead on: the chain went on without their last result (its
         owner died before it spread), or their bits differ. A snapshot brings them back."""
@@ -68,6 +71,8 @@ class Replica:
     def results_after(self, key: Key, have: int) -> list[Result] | None:
         """The chain of results after round ``have``, or None if it is no longer kept."""
         chain = [self._log[key][r] for r in sorted(self._log[key]) if r > have]
+        if self._lean and chain:
+            return None
         if chain and chain[0].previous != have:
             return None
         return chain if chain or self.versions[key] <= have else None
@@ -186,7 +191,7 @@ class Replica:
         if result.digest and result.digest != self.digest(key)[: len(result.digest)]:
             self.astray.add(key)
         log = self._log[key]
-        log[round] = result
+        log[round] = replace(result, payload=None) if self._lean else result
         if not self._keep_all and len(log) > self.agreement.settings.history:
             del log[min(log)]
 
@@ -266,7 +271,8 @@ class Replica:
         """A result just applied, with the digest of the state it led to."""
         key = result.header.key
         sealed = replace(result, digest=self.digest(key)[:DIGEST_BYTES])
-        self._log[key][result.header.round] = sealed
+        if not self._lean:
+            self._log[key][result.header.round] = sealed
         return sealed
 
     def remember(self, result: Result) -> None:

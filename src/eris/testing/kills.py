@@ -234,17 +234,20 @@ class Campaign:
 
 
 def examine(
-    federation: LocalFederation, lost: Mapping[str, Sequence[Line]] | None = None
+    federation: LocalFederation,
+    lost: Mapping[str, Sequence[Line]] | None = None,
+    left: Sequence[str] | None = None,
 ) -> tuple[Told, list[str]]:
     """What the nodes of a federation that trained :class:`Quadratic` have left; what is wrong.
 
-    ``lost`` is what was in journals that are gone.
+    ``lost`` is what was in journals that are gone, ``left`` are those that must have left a model
+    if it is not all.
     """
     names = federation.names
     journals = {name: [*(lost or {}).get(name, ()), *federation.journal(name)] for name in names}
-    models = {name: _model(federation, name) for name in names}
+    models = {name: _model(federation, name) for name in left or names}
     wrong = [f"the models differ: {models}"] if len(set(models.values())) > 1 else []
-    for name in names:
+    for name in models:
         said = [line["model"] for line in federation.events(name, "finished")]
         if said[-1:] != [models[name]]:
             wrong.append(f"{name} said its model is {said}, not {models[name]}")

@@ -64,7 +64,7 @@ class Quadratic:
         noise = Stream(self.seed, "quadratic-noise", round, self.member).normal(0, self.n)
         vector = (0.1 * (parameters - self.target) + 0.1 * noise).astype(np.float32)
         if round in self.poisoned:
-            vector[0] = np.nan
+            vector[:] = np.nan
         return LocalUpdate(vector, samples=3 + self.member % 5)
 
     def evaluate(self, parameters: Vector) -> Mapping[str, float]:

@@ -71,7 +71,7 @@ class Shape:
             roster=roster,
             ordered=below(2) == 0,
             min_included=min_included,
-            segment_size=(4, 9, None)[below(3)],
+            segment_size=(2, 4, 9, None)[below(4)],
             kept=(0.5, 1.0)[below(5) // 3],
             history=1 + below(3),
             adaptive=below(3) == 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -78,6 +79,8 @@ class Weather:
     shape: Shape
     calm_at: float = 12.0
     kinds: frozenset[Trouble] = frozenset(Trouble)
+    planned: Sequence[Incident] | None = None
+    """Incidents instead of those that are drawn."""
     struck: Counter[Trouble] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
@@ -91,7 +94,8 @@ class Weather:
         self.slow = self._rate(Trouble.SLOW, 0.1 * draw[3])
         self.failure = self._rate(Trouble.FAILURE, 0.05 * draw[4])
         self.poison = self._rate(Trouble.POISON, 0.05 * draw[5])
-        self.incidents = sorted([*self._passing(), *self._final()], key=lambda one: one.start)
+        drawn = self.planned if self.planned is not None else [*self._passing(), *self._final()]
+        self.incidents = sorted(drawn, key=lambda one: one.start)
         self._cuts = [incident for incident in self.incidents if incident.kind in CUTS]
         self._block: tuple[int, list[list[float]]] = (-1, [])
 

@@ -17,7 +17,15 @@ from eris.core.compress import decode_values, encode_values
 from eris.protocol.agreement import Key
 from eris.protocol.member import Member
 from eris.protocol.membership import NOBODY, View
-from eris.protocol.messages import CatchUp, Contribution, Message, Refusal, Result, Snapshot
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Message,
+    Outgoing,
+    Refusal,
+    Result,
+    Snapshot,
+)
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled
 from eris.testing.laws import LawBroken
@@ -89,10 +97,12 @@ class Witness:
 
     # -- messages -----------------------------------------------------------------------------
 
-    def sent(self, message: Message, member: Member, data: bytes = b"") -> None:
+    def sent(self, said: Outgoing, member: Member, data: bytes = b"") -> None:
         """A member has said something, in these bytes; what stays with it counts too."""
+        message = said.message
         name = (message.header.key, message.header.round)
         if isinstance(message, Contribution):
+            self._check_address(said)
             self._sent[name][member.me].append(message)
             self._by[member].add((name[1], name[0]))
         elif isinstance(message, Result):
@@ -102,20 +112,23 @@ class Witness:
                 self.results[name] = message
                 self._check(message, member.me)
 
-    def received(self, message: Message, receiver: int) -> None:
+    def received(self, message: Message) -> None:
         """A message has reached a member."""
-        if isinstance(message, Contribution):
-            view = self.views[message.header.epoch].view
-            if view.owners[message.header.shard] != receiver:
-                raise LawBroken(f"member {receiver} was sent a segment of shard "
-                                f"{message.header.shard}, which it does not own")  # fmt: skip
-        elif isinstance(message, Snapshot):
+        if isinstance(message, Snapshot):
             self.saw["a snapshot is sent"] += 1
         elif isinstance(message, CatchUp):
             self.saw["somebody asks for the whole state"] += message.whole
         elif isinstance(message, Refusal):
             self.saw["an owner says that no result will come"] += message.no_result
             self.saw["a contribution is refused"] += not message.no_result
+
+    def _check_address(self, said: Outgoing) -> None:
+        """Nobody is given a contribution outside its shards."""
+        header = said.message.header
+        owner = self.views[header.epoch].view.owners[header.shard]
+        if said.to != (owner,):
+            raise LawBroken(f"member {header.sender} sent a segment of shard {header.shard} to "
+                            f"{said.to}, but {owner} owns it in epoch {header.epoch}")  # fmt: skip
 
     def _check(self, result: Result, sender: int) -> None:
         """A result that was not heard of before: its owner, its right to publish, its value."""
@@ -190,7 +203,7 @@ class Witness:
         """A member may have moved: at the same version of a segment, all hold the same bits."""
         seen, replica = self._seen[member], member.node.replica
         if replica.astray:
-            self.saw["a result is orphaned"] += 1
+            self.saw["a member is astray"] += 1
         elif seen == replica.versions:
             return
         for key, version in replica.versions.items():
@@ -210,6 +223,16 @@ class Witness:
             if not same:
                 raise LawBroken(f"members {members[0].me} and {member.me} end with two models")
             self._check_kept(member)
+        self._count_orphans(members[0].node.replica.versions)
+
+    def _count_orphans(self, versions: dict[Key, int]) -> None:
+        """Results that the chain went on without, as their owner stopped before they spread."""
+        chain = set()
+        for key, version in versions.items():
+            while (last := self.results.get((key, version))) is not None:
+                chain.add((key, version))
+                version = last.previous
+        self.saw["a result is orphaned"] += len(self.results.keys() - chain)
 
     def _check_kept(self, member: Member) -> None:
         """A contribution is in a result, or its client knows that it is in none (yet)."""

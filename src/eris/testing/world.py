@@ -24,7 +24,7 @@ from eris.protocol.standing import Standing
 from eris.testing.laws import LawBroken
 from eris.testing.places import LEASE, Authority, Host
 from eris.testing.shape import Shape
-from eris.testing.weather import STOPS, USUAL, Trouble, Weather
+from eris.testing.weather import STOPS, USUAL, Incident, Trouble, Weather
 from eris.testing.witness import Witness
 
 PATIENCE = 60.0
@@ -48,11 +48,12 @@ class World:
         *,
         shape: Shape | None = None,
         kinds: frozenset[Trouble] = frozenset(Trouble),
+        incidents: Sequence[Incident] | None = None,
         directory: type[Directory] = Directory,
         member: type[Member] = Member,
     ) -> None:
         self.seed, self.shape = seed, shape or Shape.drawn(seed)
-        self.weather = Weather(seed, self.shape, kinds=kinds)
+        self.weather = Weather(seed, self.shape, kinds=kinds, planned=incidents)
         self.settings, self.initial = self.shape.settings(seed), self.shape.initial(seed)
         self.witness = Witness(self.settings)
         self._make_member = member
@@ -318,11 +319,11 @@ class World:
         assert host.member is not None
         me = host.member.me
         for message in host.member.node.stayed:
-            self.witness.sent(message, host.member)
+            self.witness.sent(Outgoing((me,), message), host.member)
         host.member.node.stayed.clear()
         for outgoing in out:
             data = encode(outgoing.message)
-            self.witness.sent(outgoing.message, host.member, data)
+            self.witness.sent(outgoing, host.member, data)
             # Results are for all; what was decoded once need not be again.
             carried = lru_cache(1)(partial(decode, data))
             torn = host.doomed and isinstance(outgoing.message, Result)
@@ -347,7 +348,7 @@ class World:
     def _deliver(self, sender: int, host: Host, carried: Callable[[], Message]) -> None:
         if host.up and host.member is not None:
             message = carried()
-            self.witness.received(message, host.member.me)
+            self.witness.received(message)
             clock = host.clock(self.now)
             self._after(host, host.member.receive(message, sender, clock))
 

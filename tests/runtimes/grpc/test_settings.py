@@ -83,8 +83,18 @@ value_range = 8"""
     )  # fmt: skip
     plain = load(tmp_path).agreement(61706)
     assert plain == Settings(
-        n=61706, plan=RandomPlan(5), quorum=3, history=1, name="clinics", initial=""
-    )
+        n=61706, plan=RandomPlan(5), quorum=3, history=1, name="clinics", initial="",
+        segment_size=12342,
+    )  # fmt: skip
+
+
+def test_messages_have_about_64_kib_whatever_the_model_and_its_compression(tmp_path: Path) -> None:
+    dense = load(tmp_path).agreement(10**7)
+    assert dense.segment_size == 1 << 14
+    kept = load(tmp_path, federation="+kept_fraction = 0.1").agreement(10**8)
+    assert kept.segment_size == 10 * (1 << 14)  # kept values of 64 KiB
+    few = load(tmp_path, federation="+kept_fraction = 0.001").agreement(10**8)
+    assert few.segment_size == 1 << 18
 
 
 REFUSED: list[tuple[dict[str, str], str]] = [

@@ -182,14 +182,13 @@ def test_a_slow_receiver_holds_its_sender_at_a_bound_and_nobody_else(
     identities: dict[str, Identity],
 ) -> None:
     async def scene() -> None:
-        limits = TransportLimits(queue_bytes=1024 * KIB)
+        limits = TransportLimits(queue_bytes=1024 * KIB, window_bytes=1024 * KIB)
         async with (
             Post(identities["anna"], limits=limits) as anna,
-            Post(identities["ben"]) as ben,
+            Post(identities["ben"], limits=limits) as ben,
             Post(identities["carl"]) as carl,
         ):
             ben.gate.clear()
-            window = ben.transport.limits.window_bytes
             for peer, post in (("ben", ben), ("carl", carl)):
                 anna.transport.connect(peer, post.address)
             piece, accepted = bytes(128 * KIB), 0
@@ -201,7 +200,7 @@ def test_a_slow_receiver_holds_its_sender_at_a_bound_and_nobody_else(
                 assert anna.transport.send("carl", piece)
                 await carl.received(turn + 1)
             # What is beyond the two bounds: messages under way, the system's socket buffers.
-            assert accepted * len(piece) < limits.queue_bytes + 2 * window
+            assert accepted * len(piece) < limits.queue_bytes + 2 * limits.window_bytes
             assert ben.transport.counters["anna"].received_messages == 1
             ben.gate.set()
             await ben.received(accepted)
@@ -512,8 +511,9 @@ def test_to_stop_delivers_what_was_accepted_and_leaves_nothing_running(
     identities: dict[str, Identity],
 ) -> None:
     async def scene() -> None:
+        patient = TransportLimits(connect_backoff=(3600.0, 3600.0))
         async with Post(identities["ben"]) as ben, Post(identities["carl"]) as carl:
-            anna = Post(identities["anna"])
+            anna = Post(identities["anna"], limits=patient)
             await anna.__aenter__()
             anna.transport.connect("ben", ben.address)
             anna.transport.connect("carl", free_address())
@@ -526,7 +526,7 @@ def test_to_stop_delivers_what_was_accepted_and_leaves_nothing_running(
                 assert anna.transport.send("ben", bytes(100 * KIB))
                 assert ben.transport.send("anna", bytes(100 * KIB))
                 assert anna.transport.send("carl", bytes(100 * KIB))
-            await anna.transport.stop(10)
+            await anna.transport.stop(3600)
             assert len(await ben.received(40)) == 40
             assert not anna.transport.send("ben", b"late")
             names = {task.get_name() for task in asyncio.all_tasks()}

@@ -6,6 +6,7 @@ that time each other out would split the federation.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from eris.protocol.membership import View
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled, Standing
 from eris.protocol.succession import Candidate, assign
-from eris.runtimes.grpc.directory import DirectoryClient
+from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
 from eris.runtimes.grpc.roster import Roster
 from eris.runtimes.grpc.settings import NodeSettings
 
@@ -110,7 +111,11 @@ class RosterAuthority:
         """Note what may be published from now on, before it is."""
         through = max(self._through, round + LOOKAHEAD)
         if through > self._through:
-            write_ledger(self._path.parent, through)
+            try:
+                write_ledger(self._path.parent, through)
+            except ErisError as failed:
+                # As with a directory that cannot write: the node goes on, and asks again.
+                raise DirectoryUnavailable(str(failed)) from failed
             self._through = through
         return self._standing()
 
@@ -144,7 +149,8 @@ def write_ledger(folder: Path, through: int) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as failed:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that has become read-only
+            temporary.unlink(missing_ok=True)
         reason = failed.strerror or str(failed)
         raise ErisError(
             f"{path} cannot be written: {reason}; this node publishes nothing until it can"

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eris.core.errors import ErisError
+import numpy as np
+
+from eris.core.errors import ErisError, InvalidSetting
+from eris.core.vectors import Vector
+from eris.protocol.agreement import Key
 from eris.protocol.codec import Limits, decode, encode
 from eris.protocol.member import Job, Member, Phase
-from eris.protocol.messages import Contribution, Outgoing, Result, Snapshot
+from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
 from eris.protocol.standing import Standing
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.recorder import Recorder
+from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.transport import Transport
-from eris.training.trainer import Learner, as_update, check_update
+from eris.training.trainer import Learner, StatefulTrainer, as_update, check_update
 
 _log = logging.getLogger("eris.node")
 SETTLING = 1.0
@@ -50,17 +54,22 @@ class Driver:
         self.renew = asyncio.Event()
         """Set when the authority should be asked."""
         self.finished = asyncio.Event()
+        self.failure: BaseException | None = None
+        """Why work ended before training was over."""
         self.moving = asyncio.Lock()
         """Held by whoever moves the member, or reads all of it."""
         self._limits = limits or Limits()
         self._pulling, self._woken = asyncio.Event(), asyncio.Event()
         self._job: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="training")
         self._round, self._began = 0, time.monotonic()
-        self._seen: dict[int, int] = {}
-        """By sender: how many coordinates of its update of this round reached this node."""
+        self._refusals: set[tuple[int, int]] = set()
+        """(round, member) of the refusals that are in the log: segments are refused one by one."""
+        self._seen: dict[int, dict[int, dict[Key, int]]] = {}
+        """By round and sender: how many coordinates of its update reached this node, by segment."""
         self._bytes = self._totals()
+        self.trainer_state = self._kept()
+        """What the trainer had kept when the round's training began: where a restart goes on."""
         self._based_on: list[int] = []
         """The versions of the segments that the round's training began from."""
 
@@ -79,7 +88,6 @@ class Driver:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def receive(self, peer: str, data: bytes) -> None:
         """Take in a message of a peer; bytes that are none end its stream with a reason."""
@@ -93,14 +101,19 @@ class Driver:
             if self.recorder is not None:
                 self.recorder.received(time.time(), source, data)
             if isinstance(message, Contribution):
-                count = message.payload.encoded.count
-                if message.header.round == self.member.node.aggregator.round:
-                    self._seen[source] = self._seen.get(source, 0) + count
+                self._saw(source, message)
+            if isinstance(message, Refusal):
+                self._note_refusal(message, self.member.me, by=peer)
             before = self._versions(message)
             self._after(self.member.receive(message, source, self._now()))
-            if isinstance(message, Result | Snapshot) and self._versions(message) != before:
+            now = self._versions(message)
+            if isinstance(message, Result | Snapshot) and now != before:
                 self.results_applied += 1
                 self._note_result(message)
+                replica = self.member.node.replica
+                behind = replica.result_of(message.header.key, now or 0)
+                if behind is not None and behind.header.round != message.header.round:
+                    self._note_result(behind)  # it was waiting for this one
 
     async def stand(self, standing: Standing) -> None:
         """Take in what the authority says."""
@@ -157,6 +170,8 @@ class Driver:
                 self._note_result(message)
             urgent = not isinstance(message, Contribution | Snapshot)
             for to in outgoing.to:
+                if isinstance(message, Refusal):
+                    self._note_refusal(message, to, by=view.members[self.member.me])
                 self.transport.send(view.members[to], data, urgent=urgent)
 
     async def _pump(self) -> None:
@@ -202,13 +217,12 @@ class Driver:
         """Ask the user's code for an update; if it fails, the round goes on without one."""
         name = self.member.agreement.view.members[self.member.me]
         began = time.monotonic()
-        loop = asyncio.get_running_loop()
+        self.trainer_state = self._kept()
         try:
-            made = await loop.run_in_executor(
-                self._executor, self.learner.update, job.model, job.round
-            )
+            made = await in_thread(self.learner.update, job.model, job.round)
             update = as_update(made, name)
             check_update(update, name, len(job.model))
+            metrics = _shown(update.metrics)
         except Exception as error:
             level = logging.ERROR
             event(_log, level, "training failed", round=job.round, error=f"{error}")
@@ -223,9 +237,14 @@ class Driver:
             # What a trainer was given is what it had when the round began.
             self.journal.write("trained", round=job.round, samples=int(update.samples),
                                steps=int(update.steps), seconds=round(self.training_seconds, 4),
-                               based_on=self._based_on, metrics=dict(update.metrics))  # fmt: skip
+                               based_on=self._based_on, metrics=metrics)  # fmt: skip
             self._after(self.member.trained(update.vector, int(update.samples),
                                             int(update.steps), self._now()))  # fmt: skip
+
+    def _kept(self) -> dict[str, Vector]:
+        """What the trainer keeps between rounds."""
+        kept = self.learner.state() if isinstance(self.learner, StatefulTrainer) else {}
+        return {name: np.array(value) for name, value in kept.items()}
 
     # -- notes --------------------------------------------------------------------------------
 
@@ -237,7 +256,8 @@ class Driver:
             sent, received = (now_ - was for now_, was in zip(totals, self._bytes, strict=True))
             self._bytes = totals
             n = member.agreement.settings.n
-            seen = max(self._seen.values(), default=0) / n
+            pieces = self._seen.get(self._round, {}).values()
+            seen = max((sum(piece.values()) for piece in pieces), default=0) / n
             summary = {
                 "round": self._round,
                 "seconds": round(now - self._began, 4),
@@ -248,12 +268,31 @@ class Driver:
             }
             event(_log, logging.INFO, "round over", **summary)
             self.journal.write("round", **summary)
-        self._seen.clear()
+        self._seen = {round: who for round, who in self._seen.items() if round >= member.round}
         self._round, self._began = member.round, now
         self._based_on = list(member.node.replica.versions.values())
         done = member.phase is Phase.DONE
         self.journal.write("done" if done else "began", round=member.round)
         self.on_round()
+
+    def _note_refusal(self, refusal: Refusal, member: int, by: str) -> None:
+        """Whose contribution to which round was refused, and why; once a round."""
+        round, name = refusal.header.round, self.member.agreement.view.members[member]
+        if refusal.no_result or (round, member) in self._refusals:
+            return
+        self._refusals = {told for told in self._refusals if told[0] >= round - 1}
+        self._refusals.add((round, member))
+        event(_log, logging.WARNING, "contribution refused", member=name, round=round, by=by,
+              reason=refusal.reason)  # fmt: skip
+
+    def _saw(self, source: int, contribution: Contribution) -> None:
+        """Note what of a client's update reached this node; what comes again is not more."""
+        header = contribution.header
+        # A peer names the round and the segment: only what can be is remembered.
+        current = self._round <= header.round <= self._round + 1
+        if current and header.key in self.member.node.replica.versions:
+            pieces = self._seen.setdefault(header.round, {}).setdefault(source, {})
+            pieces[header.key] = contribution.payload.encoded.count
 
     def _note_result(self, message: Result | Snapshot) -> None:
         header = message.header
@@ -266,7 +305,7 @@ class Driver:
             segment=header.key,
             previous=message.previous,
             included=sorted(message.included),
-            withheld=message.payload is None,
+            withheld=not message.included,
             digest=message.digest.hex(),
         )
 
@@ -288,5 +327,19 @@ class Driver:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("a part of the node failed", exc_info=task.exception())
+            self.failure = task.exception()
+            _log.error("a part of the node failed", exc_info=self.failure)
             self.finished.set()
+
+
+def _shown(metrics: object) -> dict[str, float | str]:
+    """Metrics as the journal has them: numbers, or what there is instead in few characters."""
+    if not isinstance(metrics, Mapping | None):
+        raise InvalidSetting("metrics", type(metrics).__name__, "a mapping of names to numbers")
+    shown: dict[str, float | str] = {}
+    for name, value in (metrics or {}).items():
+        try:
+            shown[str(name)] = float(value)
+        except Exception:
+            shown[str(name)] = repr(value)[:80]
+    return shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from eris.protocol.standing import Standing
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
+from eris.runtimes.grpc.charter import differences
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import Journal
@@ -30,6 +32,7 @@ from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import Observation, Observer
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
 from eris.training.trainer import StatefulTrainer
@@ -38,6 +41,10 @@ _log = logging.getLogger("eris.node")
 CLOCK_OFF = 60.0
 """Seconds by which a clock may differ from the directory's before it is worth a warning."""
 GRACE = 5.0
+FORGOTTEN = (
+    "the directory does not remember this federation; give its host its directory.sqlite back, or "
+    "let all members begin anew with empty folders"
+)
 
 
 class NetworkNode:
@@ -62,6 +69,7 @@ class NetworkNode:
         self._transport: Transport | None = None
         self._reason = "starting"
         self._saved_at: float | None = None
+        self._unsaved = ""
         self._clock_told = False
         self._failure: ErisError | None = None
 
@@ -101,6 +109,7 @@ class NetworkNode:
             "sizes": [shard_map.size(shard) for shard in range(shard_map.shards)],
             "start_with": self.settings.start_with,
             "lease": self.settings.membership.lease,
+            "compare": differences,
         }
         ledger = Ledger(self.folder / "directory.sqlite")
         state = ledger.load()
@@ -201,6 +210,9 @@ class NetworkNode:
                 told = self._reason = str(unavailable)
                 await asyncio.sleep(1.0)
         self._check_clock(authority)
+        begun = (self.folder / storage.CHECKPOINT).exists()
+        if begun and joined.incarnation == 1 and self.settings.roster is None:
+            raise ErisError(FORGOTTEN)
         standing = joined.standing
         number = joined.number
         event(_log, logging.INFO, "joined", number=number, abstain_through=joined.abstain_through)
@@ -223,6 +235,7 @@ class NetworkNode:
             abstain_through=joined.abstain_through,
             unsure=isinstance(authority, RosterAuthority) and authority.lost,
         )
+        del self.initial  # as large as the model, and no longer needed
         self._restore(member)
         recorder = None
         if self.settings.observe.record:
@@ -256,12 +269,13 @@ class NetworkNode:
 
     async def _renewed(self, authority: Authority, round: int) -> Standing | None:
         try:
-            standing = await authority.renew(round)
+            try:
+                standing = await authority.renew(round)
+            except NotAMember:  # it was told that this member left
+                standing = (await authority.join(self.address)).standing
+            self._check_memory(standing)
             self._reason = ""
             return standing
-        except NotAMember:
-            # The directory has forgotten this member, or it was told that the member left.
-            return (await authority.join(self.address)).standing
         except DirectoryUnavailable as unavailable:
             if str(unavailable) != self._reason:
                 self._reason = str(unavailable)
@@ -272,6 +286,16 @@ class NetworkNode:
             self._failure = refused
             self.stop()
         return None
+
+    def _check_memory(self, standing: Standing) -> None:
+        """Refuse to go on with a directory that has lost its ledger: it does not know any more who
+        may have published what, and gives members other numbers."""
+        if self._driver is not None:
+            known = self._driver.member.agreement.view
+            newest = standing.views[-1].view if standing.views else None
+            same = newest is not None and (newest == known or newest.epoch > known.epoch)
+            if not same or standing.me != self._driver.member.me:
+                raise ErisError(FORGOTTEN)
 
     def _connect(self, standing: Standing) -> None:
         transport = self._transport
@@ -342,8 +366,7 @@ class NetworkNode:
     async def _save(self, driver: Driver) -> None:
         async with driver.moving:
             state = dict(driver.member.state())
-            if isinstance(self.learner, StatefulTrainer) and driver.member.job is None:
-                state |= {f"trainer/{k}": v for k, v in self.learner.state().items()}
+            state |= {f"trainer/{k}": v for k, v in driver.trainer_state.items()}
             about = {
                 "federation": f"{self.agreed.fingerprint:016x}",
                 "round": str(driver.member.round),
@@ -352,29 +375,35 @@ class NetworkNode:
                 await asyncio.to_thread(
                     storage.save, self.folder / storage.CHECKPOINT, state, about
                 )
-                self._saved_at = time.monotonic()
+                self._saved_at, self._unsaved = time.monotonic(), ""
             except ErisError as failed:
-                event(_log, logging.ERROR, "checkpoint", problem=str(failed))
+                if str(failed) != self._unsaved:
+                    event(_log, logging.ERROR, "checkpoint", problem=str(failed))
+                self._unsaved = str(failed)
 
     async def _end(self, driver: Driver) -> None:
         """Training is over: keep the model, and stay for those who are behind."""
+        if driver.failure is not None:
+            self._failure = ErisError(f"a part of the node failed: {driver.failure!r}; see the log")
         if self._stopping.is_set() or driver.member.phase is not Phase.DONE:
             return
         self._write_model(driver)
-        metrics = await asyncio.to_thread(self._evaluate, driver)
+        metrics = await self._until(in_thread(self._evaluate, driver)) or {}
         self.journal.write("finished", round=driver.member.round - 1, metrics=metrics,
                            model=model_digest(driver.member.model))  # fmt: skip
         event(_log, logging.INFO, "finished", rounds=driver.member.round - 1, **metrics)
         await self._until(asyncio.sleep(self.settings.node.linger))
-        self._write_model(driver)
+        self._failure = self._write_model(driver) or self._failure
 
-    def _write_model(self, driver: Driver) -> None:
+    def _write_model(self, driver: Driver) -> ErisError | None:
         about = {"rounds": str(driver.member.rounds), "federation": self.agreed.name}
         try:
             model = {"model": driver.member.model}
             storage.save(self.folder / storage.MODEL, model, about)
         except ErisError as failed:
             event(_log, logging.ERROR, "model", problem=str(failed))
+            return failed
+        return None
 
     def _evaluate(self, driver: Driver) -> dict[str, float]:
         evaluate = getattr(self.learner, "evaluate", None)
@@ -457,3 +486,8 @@ def serve(settings: NodeSettings) -> None:
         await node.run()
 
     asyncio.run(run())
+    if at_work():
+        # Training goes on, for nothing: what it is in the middle of may not survive the orderly
+        # end of an interpreter.
+        logging.shutdown()
+        os._exit(0)

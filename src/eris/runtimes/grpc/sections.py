@@ -167,7 +167,8 @@ class FederationTable(Table):
     history: int = setting("Rounds whose results are kept for members that ask.", default=1)
     segment_size: int | None = setting(
         "Coordinates in a segment, the piece that travels.", default=None,
-        empty="by the size of a shard, at most 262,144", example=65536,
+        empty="so many that a message has 64 KiB, at most a sixteenth of a large shard",
+        example=65536,
     )  # fmt: skip
     value_range: float = setting("Largest magnitude of a value of an update.", default=64.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from eris.core.combine import FixedPoint
 from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
-from eris.core.shards import RandomPlan
+from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc import tables
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
@@ -32,6 +33,8 @@ from eris.runtimes.grpc.sections import (
     named,
 )
 
+MESSAGE_VALUES = 1 << 14
+"""Values in a message, as a rule."""
 _RULE_OPTIONS = {item.name for rule in RULES.values() for item in fields(rule)}
 
 
@@ -152,8 +155,8 @@ class NodeSettings:
     def agreement(self, n: int, initial_digest: str = "") -> Settings:
         """What the members agree on, for a model of ``n`` coordinates and its digest."""
         ours = self.federation
-        same = ("min_included", "close_after", "catch_up_after", "retry_every", "history",
-                "segment_size", "seed", "name")  # fmt: skip
+        same = ("min_included", "close_after", "catch_up_after", "retry_every", "history", "seed",
+                "name")  # fmt: skip
         with self._located():
             return Settings(
                 n=n,
@@ -163,8 +166,20 @@ class NodeSettings:
                 precision=FixedPoint(value_range=ours.value_range),
                 quorum=self.quorum,
                 initial=initial_digest,
+                segment_size=self._segment_size(n)
+                if ours.segment_size is None
+                else ours.segment_size,
                 **{name: getattr(ours, name) for name in same},
             )
+
+    def _segment_size(self, n: int) -> int:
+        """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
+
+        Beyond that a round's beginning and end, in which results do not flow yet or only they do,
+        cost more than small messages save.
+        """
+        usual = segment_length(-(-n // self.shards), None)
+        return min(usual, math.ceil(MESSAGE_VALUES / (self.federation.kept_fraction or 1)))
 
     def charter(self, agreed: Settings) -> str:
         """The agreement as the text that the directory compares."""

@@ -6,6 +6,7 @@ written as they lie in memory: a checkpoint costs no second copy of the model.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -35,7 +36,8 @@ def save(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as failed:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a disk that has become read-only
+            temporary.unlink(missing_ok=True)
         reason = failed.strerror or str(failed)
         raise ErisError(f"{path} cannot be written: {reason}; the last one is kept") from failed
 

@@ -1,0 +1,136 @@
+"""Simulates federations under trouble for a long time: ``python -m eris.testing.soak``.
+
+One world after another (:mod:`eris.testing.world`), each a pure function of its seed, until as many
+*faulted* rounds have passed as were asked for: rounds in which trouble struck. A finding is a law
+that was broken; its seed repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+from eris.testing.weather import Trouble
+from eris.testing.world import World
+
+BATCH = 20
+"""Seeds that a process is given at once."""
+MOST_FINDINGS = 20
+
+
+@dataclass
+class Tally:
+    """What a number of worlds amounted to."""
+
+    first: int
+    last: int
+    rounds: int = 0
+    faulted: int = 0
+    struck: Counter[Trouble] = field(default_factory=Counter)
+    saw: Counter[str] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Take in what came after."""
+        self.last = other.last
+        self.rounds += other.rounds
+        self.faulted += other.faulted
+        self.struck += other.struck
+        self.saw += other.saw
+        self.findings += other.findings
+
+    def __str__(self) -> str:
+        lines = [f"{kind.value}: {self.struck[kind]:,}" for kind in Trouble]
+        lines += [f"{what}: {times:,}" for what, times in sorted(self.saw.items())]
+        seeds = f"seeds {self.first} to {self.last}"
+        lines.append(f"{self.faulted:,} faulted rounds of {self.rounds:,}; {seeds}; "
+                     f"{len(self.findings)} findings")  # fmt: skip
+        return "\n".join(lines)
+
+
+def run_seeds(first: int, last: int) -> Tally:
+    """The worlds of some seeds, both ends included.
+
+    >>> run_seeds(3, 4).findings
+    []
+    """
+    tally = Tally(first, last)
+    for seed in range(first, last + 1):
+        world = World(seed)
+        try:
+            world.run()
+        except Exception as error:  # whatever it is, the seed repeats it
+            tally.findings.append(f"seed {seed}: {type(error).__name__}: {error}")
+        tally.rounds += len([round for round in world.entered if round <= world.shape.rounds])
+        tally.faulted += len([round for round in world.faulted if round <= world.shape.rounds])
+        tally.struck += world.weather.struck
+        tally.saw += world.witness.saw
+    return tally
+
+
+def _batch(first: int) -> Tally:
+    return run_seeds(first, first + BATCH - 1)
+
+
+def soak(
+    rounds: int, first: int = 0, jobs: int = 1, advance: Callable[[int], object] = int
+) -> Tally:
+    """Worlds from seed ``first`` on until ``rounds`` faulted rounds have passed.
+
+    ``advance`` is told how many more have.
+    """
+    total = Tally(first, first - 1)
+    for tally in _tallies(first, jobs):
+        total.add(tally)
+        advance(tally.faulted)
+        if total.faulted >= rounds or len(total.findings) >= MOST_FINDINGS:
+            break
+    return total
+
+
+def _tallies(first: int, jobs: int) -> Iterator[Tally]:
+    """Batch by batch, in the order of seeds: the count does not depend on ``jobs``."""
+    starts = count(first, BATCH)
+    if jobs == 1:
+        yield from map(_batch, starts)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        ahead = [pool.apply_async(_batch, (next(starts),)) for _ in range(2 * jobs)]
+        while True:
+            yield ahead.pop(0).get()
+            ahead.append(pool.apply_async(_batch, (next(starts),)))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a campaign, with a progress bar; the exit status says whether a law was broken."""
+    parser = argparse.ArgumentParser(prog="python -m eris.testing.soak", description=soak.__doc__)
+    parser.add_argument("--rounds", type=int, default=100_000, help="faulted rounds")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the worlds")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    wanted = parser.parse_args(arguments)
+    columns = (*Progress.get_default_columns()[:3], MofNCompleteColumn(), TimeElapsedColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("faulted rounds", total=wanted.rounds)
+        tally = soak(
+            wanted.rounds,
+            wanted.first_seed,
+            wanted.jobs,
+            lambda more: progress.advance(task, more),
+        )
+    for finding in tally.findings:
+        print(finding)
+    print(tally)
+    return 1 if tally.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Bugs put into the logic of a node or of the directory on purpose are caught in simulated worlds.
+
+Each says which law catches it. A world without the bug passes (``test_world.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eris.core.vectors import Vector
+from eris.protocol.aggregator import Aggregator
+from eris.protocol.agreement import Key, Segment
+from eris.protocol.client import Client
+from eris.protocol.directory import Directory
+from eris.protocol.member import Member
+from eris.protocol.messages import Message, Outgoing, Result, Snapshot
+from eris.protocol.node import Node
+from eris.protocol.replica import Replica
+from eris.protocol.standing import Standing
+from eris.testing import LawBroken
+from eris.testing.shape import Shape
+from eris.testing.weather import Trouble
+from eris.testing.world import World
+
+
+def catch(
+    patch: pytest.MonkeyPatch, law: str, *kinds: Trouble, most: int = 10, **world: Any
+) -> None:
+    """One of the first worlds breaks this law; without the bug it does not."""
+    shape = {"shape": world.pop("shape")} if "shape" in world else {}
+    for seed in range(most):
+        try:
+            World(seed, kinds=frozenset(kinds), **shape, **world).run()
+        except LawBroken as found:
+            broken = str(found)
+            break
+    else:
+        pytest.fail(f"{most} seeds did not catch it")
+    assert re.search(law, broken)
+    patch.undo()
+    World(seed, kinds=frozenset(kinds), **shape).run()
+
+
+# -- fencing ----------------------------------------------------------------------------------
+
+
+class Presumptuous(Member):
+    """Publishes whatever it is not permitted to."""
+
+    def stand(self, standing: Standing, now: float) -> list[Outgoing]:
+        return super().stand(replace(standing, through=2**31), now)
+
+
+def test_owners_without_permits_and_no_fencing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: nobody publishes without a permit; a result is of its round's epoch."""
+    check = Node._check
+
+    def check_all_but_the_epoch(self: Node, message: Message, source: int) -> None:
+        header = replace(message.header, epoch=self.agreement.view_at(message.header.round).epoch)
+        check(self, replace(message, header=header), source)
+
+    monkeypatch.setattr(Node, "_check", check_all_but_the_epoch)
+    law = "published without a permit|but the round belongs to"
+    catch(monkeypatch, law, Trouble.OUTAGE, Trouble.DROP, member=Presumptuous)
+
+
+class Hasty(Directory):
+    """Lets a new view begin right after the last round that was reported."""
+
+    def _settle(self) -> bool:
+        kept = self._members
+        self._members = [replace(member, through=member.round) for member in kept]
+        try:
+            return super()._settle()
+        finally:
+            self._members = kept
+
+
+def test_a_second_owner_in_a_round_after_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result is of its round's epoch, for each round belongs to one."""
+    law = "but the round belongs to|has two results"
+    kinds = (Trouble.ONE_WAY, Trouble.PARTITION, Trouble.DELAY)
+    shape = Shape(members=6, start_with=4, shards=4, rounds=15)
+    catch(monkeypatch, law, *kinds, most=30, shape=shape, directory=Hasty)
+
+
+class Forgetful(Member):
+    """Does not remember, after a restart, that it may have published before."""
+
+    def __init__(self, *agreed: Any, **options: Any) -> None:
+        super().__init__(*agreed, **{**options, "abstain_through": 0})
+
+
+@pytest.mark.parametrize("roster", [False, True])
+def test_a_restarted_owner_that_does_not_abstain(
+    monkeypatch: pytest.MonkeyPatch, roster: bool
+) -> None:
+    """Caught by: nobody publishes in rounds in which it may have before it restarted."""
+    law = "in a round in which it may have before it restarted|has two results"
+    shape = Shape(roster=roster, rounds=10)
+    catch(monkeypatch, law, Trouble.CRASH, shape=shape, member=Forgetful)
+
+
+# -- counting ---------------------------------------------------------------------------------
+
+
+class Unmindful(set[int]):
+    """A set that does not know what it holds."""
+
+    def __contains__(self, member: object) -> bool:
+        return False
+
+
+def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result is the mean of its included clients, each counted once."""
+    begin = Aggregator._begin_segment
+
+    def begin_unmindful(self: Aggregator, key: Key) -> Any:
+        state = begin(self, key)
+        state.heard = Unmindful()
+        return state
+
+    monkeypatch.setattr(Aggregator, "_begin_segment", begin_unmindful)
+    # It waits for ever for everyone to be heard; results come at the deadline.
+    monkeypatch.setattr(Aggregator, "_may_close", lambda self, key: key in self._open)
+    law = "is not the mean of its included clients, each once"
+    catch(monkeypatch, law, Trouble.DUPLICATE)
+
+
+def test_a_result_below_the_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result includes at least a quorum."""
+    monkeypatch.setattr(Aggregator, "_enough", 1)
+    catch(monkeypatch, "fewer than", Trouble.SLOW, Trouble.CRASH)
+
+
+def test_a_client_that_is_not_told_that_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a contribution is in a result, or its client knows that it is not."""
+    follow = Client.follow
+
+    def follow_silently(self: Client, result: Result) -> None:
+        before = list(self.left_out)
+        follow(self, result)
+        self.left_out.clear()
+        self.left_out.extend(before)
+
+    monkeypatch.setattr(Client, "follow", follow_silently)
+    catch(monkeypatch, "does not know that its contribution", Trouble.SLOW)
+
+
+def test_an_owner_that_does_not_wait_for_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: in fine weather a result leaves nobody out."""
+    enter = Aggregator._enter
+
+    def enter_overdue(self: Aggregator, round: int, now: float) -> None:
+        enter(self, round, now)
+        self._overdue = True
+
+    monkeypatch.setattr(Aggregator, "_enter", enter_overdue)
+    shape = Shape(rounds=40)
+    catch(monkeypatch, "in fine weather", Trouble.DROP, shape=shape)
+
+
+# -- who is sent what -------------------------------------------------------------------------
+
+
+def test_a_client_that_sends_to_the_old_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: no contribution outside the shards of whoever receives it."""
+    contribution = Client._contribution
+
+    def contribution_to_the_first(
+        self: Client, segment: Segment, piece: Vector, samples: int, steps: int
+    ) -> Outgoing | None:
+        made = contribution(self, segment, piece, samples, steps)
+        owner = self.agreement._views[0].view.owners[segment.shard]
+        return made if made is None or made.to == (self.me,) else replace(made, to=(owner,))
+
+    monkeypatch.setattr(Client, "_contribution", contribution_to_the_first)
+    shape = Shape(members=5, shards=5, rounds=20)
+    catch(monkeypatch, "but . owns it in epoch", Trouble.DEATH, shape=shape)
+
+
+# -- replicas ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def unsealed() -> Iterator[None]:
+    """Results do not say which state they lead to; else the member itself notices these bugs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Replica, "seal", lambda self, result: result)
+        yield
+
+
+def test_results_that_are_applied_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: at the same version of a segment, all hold the same bits."""
+
+    def any_that_waits(self: Replica, key: Key) -> Result | None:
+        waiting = sorted(self._waiting[key].values(), key=lambda result: result.header.round)
+        return waiting[0] if waiting else None
+
+    monkeypatch.setattr(Replica, "_next", any_that_waits)
+    with unsealed():
+        catch(monkeypatch, "has two states", Trouble.DROP, Trouble.DELAY)
+
+
+def test_a_member_that_goes_on_from_an_orphaned_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: at the same version of a segment, all hold the same bits."""
+    offer = Replica.offer
+
+    def offer_anyway(self: Replica, result: Result) -> list[Result]:
+        version = self.versions[result.header.key]
+        if result.previous < version < result.header.round:
+            result = replace(result, previous=version)
+        return offer(self, result)
+
+    monkeypatch.setattr(Replica, "offer", offer_anyway)
+    with unsealed():
+        catch(monkeypatch, "has two states", Trouble.TORN, Trouble.ONE_WAY)
+
+
+def test_a_snapshot_that_is_adopted_although_it_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: no version goes back."""
+    adopt = Replica.adopt
+
+    def adopt_any(self: Replica, snapshot: Snapshot) -> bool:
+        self.versions[snapshot.header.key] = -1
+        return adopt(self, snapshot)
+
+    monkeypatch.setattr(Replica, "adopt", adopt_any)
+    kinds = (Trouble.DELAY, Trouble.LOSS, Trouble.DUPLICATE)
+    catch(monkeypatch, "went back from version", *kinds)
+
+
+# -- progress ---------------------------------------------------------------------------------
+
+
+class Patient(Member):
+    """Waits for what is missing and never asks for it."""
+
+    def _ask(self, now: float) -> list[Outgoing]:
+        self._quiet_from(now)
+        return []
+
+
+def test_a_member_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: those that are connected make progress."""
+    law = "no progress although enough are connected"
+    catch(monkeypatch, law, Trouble.DROP, member=Patient)
