@@ -16,21 +16,6 @@ def eris(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
-    done = eris(
-        "demo", "--clients", "4", "--samples", "50", "--rounds", "2", "--kept", "0.5",
-        "--picture", "deep/down/picture.png", cwd=tmp_path,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = " ".join(done.stdout.split())
-    assert "61,706 parameters; 4 clients × 50 samples" in said
-    assert "seed 0; tested on 10,000 images" in said
-    assert "bit for bit: yes" in said
-    assert "ERIS + DSC" in said
-    picture = tmp_path / "deep" / "down" / "picture.png"
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -54,6 +39,8 @@ def test_help_teaches(tmp_path: Path) -> None:
     shown = eris("demo", "--help", cwd=tmp_path).stdout
     assert "Fetches MNIST on first use" in shown
     assert "--kept" in shown
+    shown = " ".join(eris("local", "--help", cwd=tmp_path).stdout.split())
+    assert "eris node start FOLDER/node-2/node.toml" in shown
     assert eris("--version", cwd=tmp_path).stdout.startswith("eris 0.")
 
 

@@ -10,6 +10,26 @@ from eris.runtimes.grpc.addresses import LOOPBACK
 from eris.testing.kills import carry_out
 from support.nodes import Nodes, lawful
 
+COUNTING = """
+import numpy as np
+from dataclasses import replace
+from eris.testing.quadratic import Quadratic
+
+class Counting(Quadratic):
+    updates = 0.0
+    def update(self, parameters, round):
+        made = super().update(parameters, round)
+        self.updates += 1
+        return replace(made, metrics={"odd": np.zeros(3), "none": None})
+    def state(self):
+        return {"updates": np.array([self.updates], np.float32)}
+    def restore(self, state):
+        self.updates = float(state["updates"][0])
+    def evaluate(self, parameters):
+        return {"updates": self.updates}
+"""
+"""A member's own training code, with a memory and with metrics that are no numbers."""
+
 
 @pytest.mark.parametrize("seed", [3, 10, 15])
 def test_killed_at_random_moments_all_end_with_one_model_and_nothing_is_lost(
@@ -23,7 +43,10 @@ def test_killed_at_random_moments_all_end_with_one_model_and_nothing_is_lost(
 def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:
-    with Nodes(tmp_path, 4, rounds=24, values={"membership.start_with": 3}) as nodes:
+    values = {"membership.start_with": 3}
+    own = {"dora": {"training.trainer": "counting:Counting"}}
+    with Nodes(tmp_path, 4, rounds=24, values=values, own=own) as nodes:
+        (nodes.folder / "dora" / "counting.py").write_text(COUNTING)
         nodes.lead(6)
         nodes.begin("anna", "ben", "cleo")
         nodes.until_round(5, "anna")
@@ -39,6 +62,9 @@ def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_wa
         lawful(nodes)
         assert f"round={stopped_in - 1}" in again
         assert min(line["round"] for line in list(nodes.events("dora", "began"))[-3:]) > stopped_in
+        trained = {line["round"] for line in nodes.events("dora", "trained")}
+        (finished,) = nodes.events("dora", "finished")
+        assert finished["metrics"] == {"updates": len(trained)}
         included = nodes.results("anna")
         assert {round for (round, _), who in included.items() if "dora" in who} >= {23, 24}
         assert not any("dora" in who for (round, _), who in included.items() if round < 5)

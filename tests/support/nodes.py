@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.experiments.local import LocalFederation
+from eris.testing.hosts import Hosts
 from eris.testing.kills import TIMES, examine
 from eris.testing.quadratic import let_train
 
@@ -18,7 +19,7 @@ NAMES = ("anna", "ben", "cleo", "dora", "emil")
 class Nodes(LocalFederation):
     """Node processes on a leash: they train up to the round that :meth:`lead` names.
 
-    ``options`` are those of single nodes' learners, by name.
+    ``options`` are those of single nodes' learners, by name; with ``hosts`` each has its own.
     """
 
     def __init__(
@@ -30,7 +31,9 @@ class Nodes(LocalFederation):
         values: Mapping[str, Any] | None = None,
         own: Mapping[str, Mapping[str, Any]] | None = None,
         options: Mapping[str, Mapping[str, Any]] | None = None,
+        hosts: Hosts | None = None,
     ) -> None:
+        self.hosts = hosts
         self.leash, self.rounds = folder / "leash", rounds
         names, own, options = NAMES[:count], own or {}, options or {}
         common = {"leash": str(self.leash), "pace": 0.02}
@@ -45,7 +48,8 @@ class Nodes(LocalFederation):
             name: {"training.options": {**common, **options.get(name, {})}, **own.get(name, {})}
             for name in names
         }
-        super().__init__(folder / "nodes", names, chosen, single)
+        addresses = None if hosts is None else [host.address for host in hosts]
+        super().__init__(folder / "nodes", names, chosen, single, addresses)
         let_train(self.leash, rounds)
 
     def lead(self, through: int) -> None:
@@ -55,7 +59,8 @@ class Nodes(LocalFederation):
     def begin(self, *names: str) -> None:
         """Start some nodes, or all."""
         for name in names or self.names:
-            self.start(name)
+            host = self.hosts and self.hosts[self.names.index(name)]
+            self.start(name, prefix=host.command([]) if host else ())
 
     # -- waiting ------------------------------------------------------------------------------
 

@@ -125,7 +125,15 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         f"  log.txt                  its log\n"
         f"  state/journal.jsonl      what it did, a line an event\n"
         f"  state/model.safetensors  the model it ended with\n"
-        f"Start one by hand: eris node start {federation.folder}/{federation.names[0]}/node.toml",
+        f"Start one by hand: {_prefix(federation)}eris node start "
+        f"{federation.folder}/{federation.names[0]}/node.toml",
         soft_wrap=True,
     )
     return outcome.finished and outcome.equal
+
+
+def _prefix(federation: LocalFederation) -> str:
+    """What a node needs by hand to find training code that lies in this folder."""
+    module = federation.settings(federation.names[0]).training.trainer.partition(":")[0]
+    package = Path(module.partition(".")[0])
+    return "PYTHONPATH=. " if package.is_dir() or package.with_suffix(".py").exists() else ""

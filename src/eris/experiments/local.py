@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from eris.core.compress import RandP
 from eris.core.errors import DataUnavailable, ErisError
@@ -146,7 +146,7 @@ class LocalFederation:
             process.kill()
             process.wait()
 
-    def __enter__(self) -> LocalFederation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

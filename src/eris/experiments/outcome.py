@@ -94,6 +94,7 @@ class Outcome:
             "Sent, received: bytes of a median round. Seen: the largest share of another client's "
             "update that reached the node in a round, by the number of shards it owned."
         )
+        table.caption_justify = "left"
         for name, row in self.board.rows.items():
             found = Figures.of(self.board, name)
             seen = {shards: share for shards, share in found.seen.items() if shards or share}

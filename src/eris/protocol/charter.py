@@ -1,49 +1,113 @@
-"""In what two charters, a federation's agreed settings as text, differ."""
+"""The charter: a federation's agreed settings as text, and in what two of them differ.
+
+The directory keeps the text and compares it letter by letter; people are told the differences by
+the names that the settings have in ``node.toml``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from eris.core.rules import RULES
 
 LONGEST_CHARTER = 48 * 1024
-"""Bytes; a request to the directory, which carries one, has at most 64 KiB."""
-MOST_DIFFERENCES = 8
-LONGEST_VALUE = 60
-MISSING = object()
+"""Characters; a request to the directory, which carries one, has at most 64 KiB."""
+MOST_LINES = 20
+"""Differences that are spelled out."""
+_LONGEST_VALUE = 80
+
+_NAMES = {
+    "plan.shards": "federation.shards",
+    "compressor.kept_fraction": "federation.kept_fraction",
+    "precision.value_range": "federation.value_range",
+    "start_with": "membership.start_with",
+    "kinds.0": "federation.plan",
+    "kinds.1": "federation.rule",
+    "kinds.2": "federation.compressor",
+}
+_RULE_NAMES = {kind.__name__: name for name, kind in RULES.items()}
 
 
-def differences(here: str, federation: str) -> list[str]:
-    """In what a member's charter departs from the federation's, a line each, for people.
+def differences(mine: str, theirs: str) -> list[str]:
+    """Where two charters differ, a line each; nothing if they say the same.
 
-    Both are JSON objects as a rule; of other text it is only said that it differs.
+    ``theirs`` comes from another member: whatever it is, the answer is short lines of text.
 
-    >>> differences('{"n": 61706, "plan": {"shards": 4}}', '{"n": 44426, "plan": {"shards": 4}}')
-    ['n is 61706 here, 44426 in the federation']
+    >>> differences('{"n": 61706, "seed": 1}', '{"n": 44426, "seed": 1}')
+    ['the model has 61,706 parameters here, 44,426 in the federation']
     """
-    if here == federation:
-        return []
+    if len(theirs) > LONGEST_CHARTER:
+        return [
+            f"the federation's charter has {len(theirs):,} characters; at most {LONGEST_CHARTER:,}"
+        ]
     try:
-        found = list(_compare("", json.loads(here), json.loads(federation)))
-    except (ValueError, RecursionError):  # the text may come from a peer: nested without end
-        found = []
-    more = len(found) - MOST_DIFFERENCES
-    return found[:MOST_DIFFERENCES] + ([f"and {more} more"] if more > 0 else [])
+        here, there = (dict(_flat(json.loads(text))) for text in (mine, theirs))
+    except (ValueError, RecursionError):
+        return ["the federation's charter is not one that this version of eris can read"]
+    keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
+    lines = [_line(key, here.get(key), there.get(key)) for key in _telling(keys)]
+    more = len(lines) - MOST_LINES
+    return lines if more <= 0 else [*lines[:MOST_LINES], f"and {more} more differences"]
 
 
-def _compare(where: str, here: object, there: object) -> Iterator[str]:
-    if isinstance(here, dict) and isinstance(there, dict):
-        for key in sorted({*here, *there}):
-            inner = f"{where}.{key}" if where else str(key)
-            yield from _compare(inner, here.get(key, MISSING), there.get(key, MISSING))
-    elif here != there:
-        name = _shortened(where) or "the charter"
-        yield f"{name} is {_shown(here)} here, {_shown(there)} in the federation"
+def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every single value by its dotted key; what is null is not set."""
+    if isinstance(value, Mapping):
+        inside = list(value.items())
+    elif isinstance(value, list):
+        inside = [(str(index), item) for index, item in enumerate(value)]
+    elif prefix:
+        if value is not None:
+            yield prefix, value
+        return
+    else:
+        raise ValueError("a charter is an object")
+    for key, item in inside:
+        yield from _flat(item, f"{prefix}.{key}" if prefix else key)
 
 
-def _shown(value: object) -> str:
-    return "missing" if value is MISSING else _shortened(json.dumps(value))
+def _telling(keys: list[str]) -> list[str]:
+    """Without differences that follow from others."""
+    follows = set()
+    if "n" in keys:
+        follows.add("initial")  # models of two sizes cannot be equal
+    if any(key.startswith("compressor.") for key in keys):
+        follows.add("kinds.2")
+    if any(key in ("n", "plan.shards") or key.startswith("compressor.") for key in keys):
+        follows.add("segment_size")
+    return [key for key in keys if key not in follows]
 
 
-def _shortened(text: str) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in text)  # it may go to a terminal
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+def _line(key: str, here: object, there: object) -> str:
+    if key == "n" and type(here) is int and type(there) is int:
+        return f"the model has {here:,} parameters here, {_shown(there, ',')} in the federation"
+    if key == "initial":
+        known = "SHA-256 of the initial model"
+        return f"the {known} is {_shown(here)} here, {_shown(there)} in the federation"
+    return (
+        f"{_name(key)} is {_shown(here, key=key)} here, {_shown(there, key=key)} in the federation"
+    )
+
+
+def _name(key: str) -> str:
+    if key in _NAMES:
+        return _NAMES[key]
+    if key.startswith("rule."):
+        return "federation.rule_options." + _cut(json.dumps(key[5:])[1:-1])
+    return "federation." + _cut(json.dumps(key)[1:-1])
+
+
+def _shown(value: object, grouped: str = "", key: str = "") -> str:
+    """A value in few printable characters."""
+    if value is None:
+        return "not set"
+    if grouped and type(value) is int and value < 10**18:
+        return f"{value:{grouped}}"
+    if key == "kinds.1" and isinstance(value, str):
+        value = _RULE_NAMES.get(value, value)
+    return _cut(json.dumps(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

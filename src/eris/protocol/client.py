@@ -18,7 +18,7 @@ from eris.core.shift import advance, difference
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment, Stripe
-from eris.protocol.membership import NOBODY, View
+from eris.protocol.membership import NOBODY
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Refusal, Result
 from eris.protocol.replica import Replica
 
@@ -226,26 +226,26 @@ class Client:
         missing = [key for key, version in self.replica.versions.items() if version < self.round]
         return self.ask(missing)
 
-    def ask(self, missing: Iterable[Key]) -> list[Outgoing]:
-        """Ask for what is missing: the owner first, the next time other members in turn."""
-        asks = [self._ask(key) for key in missing if len(self.agreement.view.members) > 1]
+    def ask(self, missing: Iterable[Key], *, everyone: bool = False) -> list[Outgoing]:
+        """Ask for what is missing: the owner first, the next time other members in turn.
+
+        Those that have a role, unless ``everyone`` is to be asked.
+        """
+        members = range(len(self.agreement.view.members))
+        there = members if everyone else self.agreement.view.roles
+        others = [m for m in there if m != self.me] or [m for m in members if m != self.me]
+        asks = [self._ask(key, others) for key in missing if others]
         self._asked += 1
         return asks
 
-    def _ask(self, key: Key) -> Outgoing:
+    def _ask(self, key: Key, others: Sequence[int]) -> Outgoing:
         header = self.agreement.header(self.me, max(1, self.round), key)
         whole = key in self.replica.astray
-        return Outgoing((self._peer(key),), CatchUp(header, self.replica.versions[key], whole))
+        peer = self._peer(key, others)
+        return Outgoing((peer,), CatchUp(header, self.replica.versions[key], whole))
 
-    def _peer(self, key: Key) -> int:
-        view = self.agreement.view
-        owner = view.owners[key[0]]
+    def _peer(self, key: Key, others: Sequence[int]) -> int:
+        owner = self.agreement.view.owners[key[0]]
         if self._asked == 0 and owner not in (self.me, NOBODY):
             return owner
-        others = [m for m in self._reachable(view) if m != self.me]
         return others[(self._asked + sum(key)) % len(others)]
-
-    def _reachable(self, view: View) -> Sequence[int]:
-        """Those of the newest view, or everyone if that is nobody but this member."""
-        there = view.roles
-        return there if set(there) - {self.me} else range(len(view.members))

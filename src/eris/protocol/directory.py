@@ -9,7 +9,7 @@ permit (``through``) only, and a new view holds from the first round that no per
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,6 @@ LAST_ROUND = 2**31
 KEPT_VIEWS = 8
 """Older ones are forgotten: a member that far behind gets a snapshot and the view in force."""
 
-Compare = Callable[[str, str], Sequence[str]]
 """Of a member's charter and the federation's: in what they differ, a line each."""
 
 
@@ -76,7 +75,7 @@ class Directory:
     """The one authority over a federation's epochs.
 
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
-    member is away after ``lease`` seconds of silence. ``compare`` words how charters differ.
+    member is away after ``lease`` seconds of silence.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
@@ -94,8 +93,6 @@ class Directory:
         start_with: int,
         lease: float,
         lookahead: int = LOOKAHEAD,
-        *,
-        compare: Compare = differences,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
             raise InvalidSetting("charter", f"{charter[:40]}…", f"at most {LONGEST_CHARTER} bytes")
@@ -107,7 +104,7 @@ class Directory:
             raise InvalidSetting("lease", lease, "a positive number of seconds")
         if lookahead < 1:
             raise InvalidSetting("lookahead", lookahead, "at least 1 round")
-        self.charter, self.sizes, self.compare = charter, tuple(sizes), compare
+        self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
@@ -250,13 +247,12 @@ class Directory:
         start_with: int,
         lease: float,
         lookahead: int = LOOKAHEAD,
-        compare: Compare = differences,
     ) -> Directory:
         """The directory as :meth:`state` described it.
 
         Every lease counts as renewed now: nobody is left out because the directory was away.
         """
-        directory = cls(charter, sizes, start_with, lease, lookahead, compare=compare)
+        directory = cls(charter, sizes, start_with, lease, lookahead)
         try:
             begun_with = state["charter"]
             directory._members = [
@@ -279,7 +275,7 @@ class Directory:
     def _departures(self, here: str, federation: str) -> str:
         if len(here.encode()) > LONGEST_CHARTER:
             return f"they have more than {LONGEST_CHARTER} bytes"
-        return "; ".join(self.compare(here, federation)) or "their texts are not the same"
+        return "; ".join(differences(here, federation)) or "their texts are not the same"
 
     @property
     def _round(self) -> int:

@@ -44,6 +44,8 @@ from eris.protocol.standing import Standing
 
 WINDOW = 4
 """Segments that a client sends an owner ahead of that owner's results."""
+LISTENING = 8
+"""Times of asking in which an owner that lives will have said something."""
 LOOKAHEAD = 2
 """Rounds beyond the one it is in that an owner may have published in."""
 
@@ -121,7 +123,7 @@ class Member:
         self._barren: set[Key] = set()
         """Segments of the current round whose owners said that no result will come."""
         self._heard: set[int] = {self.me}
-        """Who has said something since the current round began."""
+        """Who has said something lately."""
         self._retry_at, self._flush_at, self._retries = 0.0, 0.0, 0
 
     # -- reading ------------------------------------------------------------------------------
@@ -350,7 +352,9 @@ class Member:
         return self._barren | own
 
     def _silent(self) -> bool:
-        """Whether nothing was heard in this round of any owner that still might publish."""
+        """Whether nothing has been heard for a while of any owner that still might publish."""
+        if self._retries % LISTENING != LISTENING - 1:
+            return False
         owners = self.view.owners
         return not any(owners[shard] in self._heard for shard, _ in self.missing(self.round))
 
@@ -398,11 +402,14 @@ class Member:
         """Ask for what is missing, and send again what may not have arrived."""
         self._retry_at = now + self.agreement.settings.retry_every
         self._retries += 1
+        if self._retries % LISTENING == 0:
+            self._heard = {self.me}
         catching = self.phase is Phase.CATCHING_UP
         last = self.highest if catching or self._overtaken else self.round
         wanted = self.lacking(min(last, self.rounds))
         wanted += [key for key in self._astray if key not in wanted]
-        out = self.node.client.ask(wanted)
+        # At the end nobody is left who would bring what only a member without a role has.
+        out = self.node.client.ask(wanted, everyone=self.phase is Phase.DONE)
         if self._update is not None and not catching:
             self._unsent.clear()
             segments = self.agreement.segments(self.round)

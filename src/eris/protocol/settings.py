@@ -135,7 +135,7 @@ def _plain(value: object) -> object:
 
 def model_digest(model: NDArray[np.float32]) -> str:
     """The name of a model to start from, for :attr:`Settings.initial`."""
-    return hashlib.sha256(model.astype("<f4").tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(model, "<f4").data).hexdigest()
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -233,8 +233,8 @@ class World:
         if not host.up or host.starts != start:
             return
         if host.joined is None or joined.incarnation > host.joined.incarnation:
-            late = host.starts == 1 and max(self.entered, default=0) > 1
-            self.weather.struck[Trouble.LATE] += host.joined is None and late
+            if host.joined is None and host.starts == 1 and max(self.entered, default=0) > 1:
+                self.weather.struck[Trouble.LATE] += 1
             host.joined = joined
             self._by_number[joined.number] = host
             if host.member is None:

@@ -177,7 +177,9 @@ def test_refusals_arrive_with_their_reasons(world: World) -> None:
             with pytest.raises(Refused, match="already a member at ben:7000"):
                 await join(ben, "ben", address="elsewhere:1")
             async with world.line("cleo") as cleo:
-                with pytest.raises(Refused, match="n is 61706 here, 44426 in the federation"):
+                with pytest.raises(
+                    Refused, match="the model has 61,706 parameters here, 44,426 in the federation"
+                ):
                     await join(cleo, "cleo", charter=CHARTER.replace("44426", "61706"))
                 with pytest.raises(Refused, match=r"max_share of cleo is 0\.0"):
                     await join(cleo, "cleo", max_share=0.0)

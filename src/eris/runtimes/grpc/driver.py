@@ -238,6 +238,9 @@ class Driver:
             self.journal.write("trained", round=job.round, samples=int(update.samples),
                                steps=int(update.steps), seconds=round(self.training_seconds, 4),
                                based_on=self._based_on, metrics=metrics)  # fmt: skip
+            # The trainer's copy of the model goes before the next round makes another.
+            self._job = None
+            del job
             self._after(self.member.trained(update.vector, int(update.samples),
                                             int(update.steps), self._now()))  # fmt: skip
 

@@ -20,7 +20,7 @@ ADMITTED = "eris-admitted"
 
 Call = grpc.aio.StreamUnaryCall[bytes, bytes]
 ChannelOptions = list[tuple[str, int | str]]
-_KEEPALIVE: ChannelOptions = [
+KEEPALIVE: ChannelOptions = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -68,7 +68,7 @@ class TransportLimits:
         """For a channel to a peer, whose certificate must bear its name."""
         return [
             *self._sizes(),
-            *_KEEPALIVE,
+            *KEEPALIVE,
             ("grpc.ssl_target_name_override", peer),
             ("grpc.use_local_subchannel_pool", 1),
             # An address is where the peer is: no proxy of the environment in between.
@@ -81,7 +81,7 @@ class TransportLimits:
         """For the server: keepalive that suits the channels', and few streams a connection."""
         return [
             *self._sizes(),
-            *_KEEPALIVE,
+            *KEEPALIVE,
             ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
             ("grpc.max_concurrent_streams", 16),
             ("grpc.so_reuseport", 0),

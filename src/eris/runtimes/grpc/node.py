@@ -22,12 +22,11 @@ from eris.protocol.standing import Standing
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
-from eris.runtimes.grpc.charter import differences
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.ledger import Ledger
-from eris.runtimes.grpc.link import TransportLimits
+from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import Observation, Observer
 from eris.runtimes.grpc.recorder import Recorder
@@ -109,7 +108,6 @@ class NetworkNode:
             "sizes": [shard_map.size(shard) for shard in range(shard_map.shards)],
             "start_with": self.settings.start_with,
             "lease": self.settings.membership.lease,
-            "compare": differences,
         }
         ledger = Ledger(self.folder / "directory.sqlite")
         state = ledger.load()
@@ -151,6 +149,7 @@ class NetworkNode:
             f"dns:///{address}",
             self.identity.channel_credentials(),
             options=[
+                *KEEPALIVE,
                 ("grpc.ssl_target_name_override", name or ""),
                 ("grpc.use_local_subchannel_pool", 1),
                 ("grpc.enable_http_proxy", 0),

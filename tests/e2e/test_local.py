@@ -1,0 +1,142 @@
+"""Whole federations on this machine, as their user starts, interrupts and watches them."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eris.experiments.live import Board
+from eris.experiments.local import node_names
+from eris.runtimes.grpc import journal, storage
+from eris.runtimes.grpc.addresses import endpoint
+from eris.runtimes.grpc.settings import NodeSettings
+
+TRAINER = """
+from eris.testing.quadratic import Quadratic
+
+def make(name, *, n, city):
+    assert city == "Ulm"
+    return Quadratic(name, n=n, pace=0.02)
+"""
+
+
+@contextmanager
+def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [str(Path(sys.executable).parent / "eris"), *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()  # of no effect if it has ended
+
+
+def eris(*arguments: str, cwd: Path) -> tuple[int, str, str]:
+    """The command's code, output and errors, with every space the same."""
+    with started(*arguments, cwd=cwd) as process:
+        said, wrong = (" ".join(text.split()) for text in process.communicate())
+        return process.returncode, said, wrong
+
+
+def listens(folder: Path, name: str) -> bool:
+    address = endpoint(NodeSettings.load(folder / name / "node.toml").address)
+    with socket.socket() as dialling:
+        return dialling.connect_ex(address) == 0
+
+
+def test_local_trains_a_users_code_and_says_where_everything_is(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TRAINER, encoding="utf-8")
+    call = ["local", "3", "--rounds", "4", "--trainer", "mine:make", "--option", "n=300",
+            "--option", "city=Ulm", "--folder", "deep/nodes"]  # fmt: skip
+    code, said, wrong = eris(*call, cwd=tmp_path)
+    assert code == 0, said + wrong
+    assert "epoch 1 from round 1" in said
+    assert "round 4/4" in said
+    assert "bit for bit: yes (SHA-256" in said
+    assert "by hand: PYTHONPATH=. eris node start deep/nodes/node-1/node.toml" in said
+    assert "\x1b" not in said
+    for name in node_names(3):
+        for what in ("node.toml", "log.txt", "state/journal.jsonl", "state/model.safetensors"):
+            assert (tmp_path / "deep" / "nodes" / name / what).stat().st_size
+    code, _, wrong = eris(*call, cwd=tmp_path)
+    assert code == 2
+    assert "deep/nodes is there already" in wrong
+
+
+def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
+    code, _, wrong = eris("local", "3", "--trainer", "nowhere:make", cwd=tmp_path)
+    assert code == 2
+    assert "ended with code 2; the end of its log:" in wrong
+    assert "training.trainer is 'nowhere:make'; expected a module beside node.toml" in wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--kept", "1.5"], "kept_fraction is 1.5; expected a number in (0, 1]"),
+        (["--samples", "60000"], "60000"),
+        (["--samples", "5", "--trainer", "mine:make"], "--samples is 5; expected nothing beside"),
+        (["--option", "city"], "--option is 'city'; expected KEY=VALUE"),
+    ],
+)
+def test_a_refusal_leaves_no_folder(arguments: list[str], says: str, tmp_path: Path) -> None:
+    code, _, wrong = eris("local", "3", *arguments, cwd=tmp_path)
+    assert code == 2
+    assert says in wrong
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_stops_all_nodes_gracefully_and_they_can_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "local"
+    trainer = ("--trainer", "eris.testing.quadratic:Quadratic", "--option", "pace=0.02")
+    with started("local", "3", "--rounds", "100000", *trainer, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("round 2/"):
+                break
+        assert all(listens(folder, name) for name in node_names(3))
+        process.send_signal(signal.SIGINT)
+        said = process.stdout.read()
+        assert process.wait() == 130
+    assert not any(listens(folder, name) for name in node_names(3))
+    assert "stopping all nodes" in said
+    assert "Start them again and they go on where they were" in " ".join(said.split())
+    for name in node_names(3):
+        # Saved on the way out: the last round it had begun, not that of some seconds ago.
+        found = storage.load(folder / name / "state" / storage.CHECKPOINT)
+        notes = journal.read(folder / name / "state" / "journal.jsonl")
+        last = max(note["round"] for note in notes if note["event"] == "began")
+        assert found is not None
+        assert found[1]["round"] == str(last)
+
+
+def test_the_demo_survives_a_kill_and_equals_a_central_server(tmp_path: Path) -> None:
+    code, said, wrong = eris(
+        "demo", "--nodes", "4", "--samples", "50", "--rounds", "12", "--kept", "0.5",
+        "--picture", "deep/down/picture.png", cwd=tmp_path,
+    )  # fmt: skip
+    assert code == 0, said + wrong
+    assert "4 shards, 50 images a node, 12 rounds" in said
+    assert "node-3 is killed (SIGKILL) in round" in said
+    assert "node-3 is started again" in said
+    assert "All 4 nodes ended with the same model, bit for bit: yes" in said
+    assert "A central server with the same updates ends with it, bit for bit: yes" in said
+    assert "Accuracy on 10,000 test images:" in said
+    assert (tmp_path / "deep" / "down" / "picture.png").read_bytes().startswith(b"\x89PNG")
+    board = Board(node_names(4), 12)
+    for name in node_names(4):
+        for note in journal.read(tmp_path / "runs" / "demo" / name / "state" / "journal.jsonl"):
+            board.take(name, note)
+    owners = [set(view["owners"]) for _, view in sorted(board.views.items())]
+    assert owners[0] == set(node_names(4))
+    assert owners[1] == {"node-1", "node-2", "node-4"}, "its shard was taken over"
+    # Whoever owns two of four shards sees half of the half that is kept.
+    seen = [note["seen"] for over in board.over.values() for note in over.values()]
+    assert 0.2 < max(seen) < 0.3
