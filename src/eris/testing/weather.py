@@ -191,7 +191,7 @@ class Weather:
         if slow < self.slow and now < self.calm_at:
             self.struck[Trouble.SLOW] += 1
             return 1.0 + 4.0 * how
-        return 0.3 + 0.4 * how
+        return 0.35 + 0.15 * how
 
     def outcome(self, host: int, round: int, now: float) -> Trouble | None:
         """What is wrong with what a member has trained, if anything."""

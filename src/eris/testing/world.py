@@ -27,7 +27,7 @@ from eris.testing.shape import Shape
 from eris.testing.weather import STOPS, USUAL, Incident, Trouble, Weather
 from eris.testing.witness import Witness
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Virtual seconds after the storm in which those that are connected must have finished."""
 SETTLED = 5.0
 """Virtual seconds after the storm from which on rounds must be as if there had been none."""
