@@ -105,6 +105,8 @@ def test_a_node_is_down_while_its_process_is_gone(federation: LocalFederation) -
         return row.phase
 
     federation.start("node-2")
+    with pytest.raises(ErisError, match="node-2 is running already"):
+        federation.start("node-2")
     assert phase() == "starting"
     with Journal(federation.journal_path("node-2")) as journal:
         journal.write("began", round=1)

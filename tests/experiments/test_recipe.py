@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from eris.cli.run import keys
 from eris.core.errors import InvalidSetting
+from eris.core.toml import unwrapped
 from eris.experiments.recipe import DataRecipe, FaultsRecipe, Recipe, differences, flat
-from eris.experiments.tables import is_choice, options, subtables, unwrapped
+from eris.experiments.tables import is_choice, options, subtables
 from eris.runtimes.faults import PER_MESSAGE, PER_ROUND
 
 FULL = """

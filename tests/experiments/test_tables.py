@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.core.errors import InvalidSetting
-from eris.experiments.tables import Table, further, option, parsed, read, toml_key, toml_value
+from eris.core.toml import toml_key, toml_value
+from eris.experiments.tables import Table, further, option, parsed, read
 
 # Everything that a TOML document may hold; half of a surrogate pair is in no document.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))

@@ -253,7 +253,7 @@ def test_a_state_of_another_federation_or_of_none_is_refused() -> None:
     join(directory, 0.0, "anna")
     other = CHARTER.replace('"seed": 1', '"seed": 2')
     with pytest.raises(
-        ErisError, match="begun with other settings: federation.seed is 2 here, 1 in the fed"
+        ErisError, match=r"begun with other settings: federation.seed is 2 here, 1 in the fed"
     ):
         restored(directory, 0.0, charter=other)
     state = directory.state()

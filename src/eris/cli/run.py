@@ -16,9 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
+from eris.core.toml import Kind, unwrapped
 from eris.experiments.recipe import Recipe
 from eris.experiments.store import Run, find, runs_root
-from eris.experiments.tables import Kind, Table, options, parsed, subtables, unwrapped
+from eris.experiments.tables import Table, options, parsed, subtables
 
 INTERRUPTED = 130
 RunsOption = Annotated[

@@ -15,8 +15,9 @@ from rich.text import Text
 
 from eris.cli.run import RunsOption
 from eris.core.errors import ErisError, InvalidSetting
+from eris.core.toml import one_of
 from eris.experiments.store import all_runs, find, runs_root
-from eris.experiments.tables import expected, one_of
+from eris.experiments.tables import expected
 
 app = typer.Typer()
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.toml import one_of
 from eris.core.vectors import Indices
 from eris.data import (
     NAMES,
@@ -36,7 +37,6 @@ from eris.data import (
 from eris.data.cache import recorded
 from eris.data.catalogue import Data
 from eris.experiments.recipe import DataRecipe
-from eris.experiments.tables import one_of
 
 Array = NDArray[Any]
 Task = Literal["classes", "ratings", "texts"]

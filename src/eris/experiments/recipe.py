@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from eris.core.errors import InvalidSetting
+from eris.core.toml import one_of
 from eris.experiments.tables import (
     Table,
     further,
     further_field,
     mapping,
-    one_of,
     option,
     options,
     read,

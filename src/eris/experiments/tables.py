@@ -7,18 +7,14 @@ checks all follow from that.
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
-import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, field, fields
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from eris.core.errors import InvalidSetting, did_you_mean
-
-Kind = Any
-"""A type as it is written at a field."""
+from eris.core.errors import InvalidSetting
+from eris.core.toml import Kind, one_of, toml_key, toml_value, unwrapped
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 T = TypeVar("T", bound="Table")
@@ -75,12 +71,6 @@ class Table:
             object.__setattr__(self, item.name, fitting(value, kind, self.title, item))
         if (rest := further_field(type(self))) is not None:
             object.__setattr__(self, rest, dict(sorted(getattr(self, rest).items())))
-
-
-def one_of(known: Iterable[str], word: str) -> str:
-    """What was expected instead of an unknown word."""
-    names = list(known)
-    return f"one of {', '.join(names)}{did_you_mean(word.lower(), names)}"
 
 
 def options(table: type[Table]) -> tuple[tuple[Field[Any], Kind], ...]:
@@ -148,19 +138,6 @@ def typed(value: object, kind: Kind, where: str) -> object:
     if wrong or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidSetting(where, value, expected(kind))
     return value
-
-
-def unwrapped(kind: Kind) -> tuple[Kind, bool]:
-    """The type without ``None``, and whether ``None`` was in it.
-
-    >>> unwrapped(int | None)
-    (<class 'int'>, True)
-    """
-    origin: Any = get_origin(kind)
-    if origin not in (Union, types.UnionType):
-        return kind, False
-    inner = [part for part in get_args(kind) if part is not types.NoneType]
-    return inner[0] if len(inner) == 1 else Union[tuple(inner)], True  # noqa: UP007
 
 
 def is_choice(kind: Kind) -> bool:
@@ -257,30 +234,6 @@ def written(table: Table) -> Iterator[str]:
     for name in subtables(type(table)):
         yield from ("", f"[{name}]")
         yield from written(getattr(table, name))
-
-
-def toml_value(value: object) -> str:
-    """A value in TOML.
-
-    >>> toml_value(1e-5), toml_value(True), toml_value((1, 2.5)), toml_value('say "a"')
-    ('1e-05', 'true', '[1, 2.5]', '"say \\\\"a\\\\""')
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, str):
-        # JSON's strings are TOML's, but for one character that TOML wants escaped as well.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    raise InvalidSetting("value", value, "text, a number, true, false or a list of these")
-
-
-def toml_key(key: str) -> str:
-    """A key in TOML, in quotes where it needs them."""
-    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else toml_value(key)
 
 
 def _plain(value: object, where: str) -> Any:

@@ -104,7 +104,7 @@ class Replica:
         segment = self.agreement.segments(max(1, self.versions[key]))[key]
         hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little"))
         for vector in self._vectors():
-            hashed.update(segment.gather(vector).tobytes())
+            hashed.update(segment.gather(vector).data)
         return hashed.digest()
 
     def _vectors(self) -> Iterator[Vector]:

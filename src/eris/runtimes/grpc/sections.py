@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Literal, get_type_hints
 
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES, ServerRule, server_rule
+from eris.core.toml import one_of
 from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
-from eris.runtimes.grpc.tables import UNSET, Table, one_of, setting, typed
+from eris.runtimes.grpc.tables import UNSET, Table, setting, typed
 
 ABOVE_0, AT_LEAST_1, FEW = "a number above 0", "at least 1", "1 to 10,000"
 

@@ -15,6 +15,7 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
+from eris.core.toml import one_of
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc import tables
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
@@ -84,7 +85,7 @@ class NodeSettings:
         with tables.located(path, origins):
             for title in found:
                 if title not in TABLES:
-                    raise InvalidSetting("table", title, tables.one_of(TABLES, title))
+                    raise InvalidSetting("table", title, one_of(TABLES, title))
             for title, key, value, name in tables.overrides(TABLES.values(), environ):
                 table = found.setdefault(title, {})
                 if isinstance(table, dict):
@@ -208,10 +209,10 @@ class NodeSettings:
         for key, value in (_examples(name, values or {}) | dict(values or {})).items():
             title, _, rest = key.partition(".")
             if title not in TABLES:
-                raise InvalidSetting("table", title, tables.one_of(TABLES, title))
+                raise InvalidSetting("table", title, one_of(TABLES, title))
             known = [item.name for item, _ in tables.settings_of(TABLES[title])]
             if rest not in known:
-                raise InvalidSetting(f"key in [{title}]", rest, tables.one_of(known, rest))
+                raise InvalidSetting(f"key in [{title}]", rest, one_of(known, rest))
             whole[title][rest] = value
         written_tables = (
             "\n".join(tables.template(TABLES[title], whole[title])) for title in TABLES

@@ -7,21 +7,18 @@ that. Every refusal names the key; :func:`located` adds the file, or the variabl
 
 from __future__ import annotations
 
-import json
 import math
 import textwrap
 import tomllib
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting
+from eris.core.toml import Kind, one_of, toml_value, unwrapped
 
-Kind = Any
-"""A type as it is written at a field."""
 T = TypeVar("T", bound="Table")
 WIDTH = 100
 """Of the lines of a template."""
@@ -105,7 +102,7 @@ def typed(value: object, kind: Kind, where: str) -> object:
     >>> typed(1, float | None, "lease"), typed("state", Path, "folder")
     (1.0, PosixPath('state'))
     """
-    inner, optional = _unwrapped(kind)
+    inner, optional = unwrapped(kind)
     if value is None and optional:
         return None
     origin: Any = get_origin(inner)
@@ -126,21 +123,6 @@ def typed(value: object, kind: Kind, where: str) -> object:
     if not fits or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidSetting(where, value, _WORDS[inner])
     return value
-
-
-def _unwrapped(kind: Kind) -> tuple[Kind, bool]:
-    """The type without ``None``, and whether ``None`` was in it."""
-    origin: Any = get_origin(kind)
-    if origin not in (Union, types.UnionType):
-        return kind, False
-    (inner,) = (part for part in get_args(kind) if part is not types.NoneType)
-    return inner, True
-
-
-def one_of(known: Iterable[str], word: str) -> str:
-    """What was expected instead of an unknown word."""
-    names = list(known)
-    return f"one of {', '.join(names)}{did_you_mean(word, names)}"
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -173,11 +155,11 @@ def read(table: type[T], found: object, folder: Path, others: Iterable[type[Tabl
     values = dict(found)
     for name, (item, kind) in known.items():
         if name not in found and required(item):
-            inner, _ = _unwrapped(kind)
+            inner, _ = unwrapped(kind)
             expected = f"{_WORDS[inner]}. {item.metadata['doc']}"
             raise InvalidSetting(f"{title}.{name}", UNSET, expected)
         value = values.get(name, item.default)
-        if _unwrapped(kind)[0] is Path and isinstance(value, str | Path) and str(value):
+        if unwrapped(kind)[0] is Path and isinstance(value, str | Path) and str(value):
             values[name] = folder / value
     return table(**values)
 
@@ -218,7 +200,7 @@ def _from_text(text: str, kind: Kind) -> object:
     except tomllib.TOMLDecodeError:
         return text
     value = found["value"]
-    inner, _ = _unwrapped(kind)
+    inner, _ = unwrapped(kind)
     origin: Any = get_origin(inner)
     textual = inner in (str, Path) or origin is Literal
     # A name such as 7 or a text over several lines is meant as it stands.
@@ -276,29 +258,3 @@ def _default(item: Field[Any]) -> str:
     if item.default is None or item.metadata["empty"]:
         return str(item.metadata["empty"] or "not set")
     return f"`{toml_value(item.default)}`"
-
-
-def toml_value(value: object) -> str:
-    """A value in TOML.
-
-    >>> toml_value({"learning_rate": 0.1, "name": "a"}), toml_value(True)
-    ('{ learning_rate = 0.1, name = "a" }', 'true')
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, Mapping):
-        pairs = (f"{_toml_key(key)} = {toml_value(item)}" for key, item in value.items())
-        return f"{{ {', '.join(pairs)} }}" if value else "{}"
-    if isinstance(value, str | Path):
-        # JSON's strings are TOML's, but for one character that TOML wants escaped as well.
-        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-    raise InvalidSetting("value", value, "text, a number, true, false, a list or a table of these")
-
-
-def _toml_key(key: str) -> str:
-    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else toml_value(key)
