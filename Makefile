@@ -25,7 +25,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,dev]'
 	@touch $@
 
-demo: setup ## Train LeNet-5 on MNIST with FedAvg, ERIS and ERIS + DSC
+demo: setup ## Five nodes train MNIST over TLS; one is killed and comes back
 	$(BIN)/eris demo
 
 test: setup ## All tests (what CI runs)

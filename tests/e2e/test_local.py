@@ -41,7 +41,7 @@ def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 def eris(*arguments: str, cwd: Path) -> tuple[int, str, str]:
     """The command's code, output and errors, with every space the same."""
     with started(*arguments, cwd=cwd) as process:
-        said, wrong = (" ".join(text.split()) for text in process.communicate())
+        said, wrong = (" ".join(text.split()) for text in process.communicate(timeout=300))
         return process.returncode, said, wrong
 
 
@@ -119,24 +119,26 @@ def test_an_interrupt_stops_all_nodes_gracefully_and_they_can_go_on(tmp_path: Pa
 
 def test_the_demo_survives_a_kill_and_equals_a_central_server(tmp_path: Path) -> None:
     code, said, wrong = eris(
-        "demo", "--nodes", "4", "--samples", "50", "--rounds", "12", "--kept", "0.5",
+        "demo", "--nodes", "4", "--samples", "100", "--rounds", "30", "--kept", "0.5",
         "--picture", "deep/down/picture.png", cwd=tmp_path,
     )  # fmt: skip
     assert code == 0, said + wrong
-    assert "4 shards, 50 images a node, 12 rounds" in said
+    assert "4 shards, 100 images a node, 30 rounds" in said
     assert "node-3 is killed (SIGKILL) in round" in said
     assert "node-3 is started again" in said
     assert "All 4 nodes ended with the same model, bit for bit: yes" in said
     assert "A central server with the same updates ends with it, bit for bit: yes" in said
     assert "Accuracy on 10,000 test images:" in said
+    assert "the model has 61,706 parameters" in said
     assert (tmp_path / "deep" / "down" / "picture.png").read_bytes().startswith(b"\x89PNG")
-    board = Board(node_names(4), 12)
+    board = Board(node_names(4), 30)
     for name in node_names(4):
         for note in journal.read(tmp_path / "runs" / "demo" / name / "state" / "journal.jsonl"):
             board.take(name, note)
-    owners = [set(view["owners"]) for _, view in sorted(board.views.items())]
-    assert owners[0] == set(node_names(4))
-    assert owners[1] == {"node-1", "node-2", "node-4"}, "its shard was taken over"
+    first, *later = (view["owners"] for _, view in sorted(board.views.items()))
+    assert set(first) == set(node_names(4))
+    taken_over = [owners for owners in later if not {"node-3", "nobody"} & {*owners}]
+    assert taken_over
     # Whoever owns two of four shards sees half of the half that is kept.
     seen = [note["seen"] for over in board.over.values() for note in over.values()]
     assert 0.2 < max(seen) < 0.3

@@ -8,7 +8,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Result
+from eris.testing import assert_same_bits
 from eris.testing.places import LEASE
 from eris.testing.shape import Shape
 from eris.testing.weather import NEED_A_DIRECTORY, Incident, Trouble
@@ -98,13 +100,10 @@ def test_a_member_that_says_goodbye_is_not_waited_for() -> None:
     left = world._by_number.items()
     (gone,) = [number for number, host in left if host.number == 1]
     assert gone not in newest.roles
-    assert NOBODY_WAITS not in newest.owners
+    assert NOBODY not in newest.owners
     world.run()
     last = max(world.witness.results.values(), key=lambda result: result.header.round)
     assert gone in last.included, "it came back"
-
-
-NOBODY_WAITS = -1
 
 
 def test_the_others_go_on_without_a_dead_owner() -> None:
@@ -133,6 +132,22 @@ def test_those_that_are_cut_off_publish_nothing() -> None:
         assert max(member.node.replica.versions.values()) <= member.round
 
 
+def test_what_only_a_member_without_a_role_still_has_is_found() -> None:
+    # Training is over when all clients lose their disks; the fourth host has no data and no shard.
+    shape = Shape(members=4, helpers=1, shards=2, rounds=4)
+    world = scene(shape, (Trouble.LOSS, 8.0, 8.5, {0, 1, 2}))
+    world.run_until(7.9)
+    helper = world.hosts[3].member
+    assert helper is not None
+    assert helper.me not in helper.agreement.view.roles
+    learnt = helper.model.copy()
+    assert set(helper.node.replica.versions.values()) == {4}
+    world.run()
+    for host in world.hosts:
+        assert host.member is not None
+        assert_same_bits(host.member.model, learnt)
+
+
 # -- a shard waits, a quorum is missing -------------------------------------------------------
 
 
@@ -140,8 +155,8 @@ def test_a_shard_that_nobody_may_take_over_waits_and_goes_on() -> None:
     shape = Shape(members=4, shards=4, max_share=0.3, rounds=40)
     world = scene(shape, (Trouble.CRASH, 2.5, 9.0, {1}))
     world.run()
-    (waiting,) = {v.view.owners.index(-1) for v in world.witness.views.values()
-                  if -1 in v.view.owners}  # fmt: skip
+    (waiting,) = {v.view.owners.index(NOBODY) for v in world.witness.views.values()
+                  if NOBODY in v.view.owners}  # fmt: skip
     rounds = [result.header.round for result in results_of(world, waiting)]
     gaps = [(a, b) for a, b in pairwise(rounds) if b - a > 1]
     ((before, after),) = gaps
@@ -211,6 +226,24 @@ def test_with_a_roster_the_shard_of_a_dead_owner_waits_and_the_others_go_on() ->
     assert results_of(world, 1)[-1].header.round < 10
     for shard in (0, 2, 3, 4):
         assert results_of(world, shard)[-1].header.round == 10
+
+
+def test_with_a_roster_an_owner_without_its_disk_asks_the_others_where_they_are() -> None:
+    # Nobody has noted for it what it published; a second result would be caught.
+    shape = Shape(members=5, shards=5, rounds=12, roster=True, ordered=True)
+    storm = frozenset({Trouble.DROP, Trouble.DUPLICATE, Trouble.DELAY, Trouble.SKEW})
+    for seed in range(12):
+        start = 1.5 + seed / 4
+        loss = Incident(Trouble.LOSS, start, start + 0.3, frozenset({seed % 5}))
+        world = World(seed, shape=shape, kinds=storm, incidents=[loss])
+        world.run()
+        again = world.hosts[seed % 5].member
+        assert again is not None
+        assert again.abstain_through > 0
+        own = {
+            r.header.round for r in world.witness.results.values() if r.header.sender == again.me
+        }
+        assert 12 in own, "it publishes again"
 
 
 @pytest.mark.parametrize("roster", [False, True])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from eris.experiments.local import LocalFederation
+from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.status import describe
 from eris.testing.hosts import Hosts
 from eris.testing.kills import TIMES, examine
 from eris.testing.quadratic import let_train
@@ -62,6 +65,15 @@ class Nodes(LocalFederation):
             host = self.hosts and self.hosts[self.names.index(name)]
             self.start(name, prefix=host.command([]) if host else ())
 
+    def step(self, first: int, last: int, *names: str) -> None:
+        """Lead them round by round, so that permits follow closely; start them if need be."""
+        self.lead(first)
+        if not self.processes:
+            self.begin()
+        for round in range(first, last):
+            self.lead(round)
+            self.until_round(round + 1, *(names or self.names))
+
     # -- waiting ------------------------------------------------------------------------------
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
@@ -71,7 +83,7 @@ class Nodes(LocalFederation):
             if time.monotonic() > deadline:
                 logs = "\n".join(f"{name}:\n{self.log(name, 8)}" for name in self.names)
                 raise AssertionError(f"not yet after {PATIENCE:g} s: {what}\n{logs}")
-            time.sleep(0.02)  # journals and logs are files: there is nothing to wait on
+            time.sleep(0.03)  # journals and logs are files: there is nothing to wait on
 
     def until_round(self, round: int, *names: str) -> None:
         """Wait until nodes have begun a round."""
@@ -116,6 +128,12 @@ class Nodes(LocalFederation):
                 included = {members[number] for number in line["included"]}
                 found[line["round"], line["segment"][0]] = included
         return found
+
+    def presence(self, name: str) -> str:
+        """Whether a member is here, away or has left, as the directory has it."""
+        settings = NodeSettings.load(self.folder / self.names[0] / "node.toml", {})
+        members = asyncio.run(describe(settings))["members"]
+        return next(str(member["presence"]) for member in members if member["name"] == name)
 
     def views(self, name: str) -> list[dict[str, Any]]:
         """The views a node was told of."""

@@ -160,14 +160,15 @@ class Demo:
             watch.follow(lambda: board.rows[victim].round >= self.kill_in, ATTENTIVE)
             federation.kill(victim)
             killed_at = datetime.now().astimezone()
-            watch.say(f"{victim} is killed (SIGKILL) in round {board.rows[victim].round}")
-            watch.follow(lambda: self._replaced(board))
+            killed_in = board.rows[victim].round
+            watch.say(f"{victim} is killed (SIGKILL) in round {killed_in}")
+            watch.follow(lambda: self._replaced(board, killed_in))
             federation.start(victim)
             watch.say(f"{victim} is started again while the others are in round {board.round}")
             watch.follow(watch.over)
         return killed_at
 
-    def _replaced(self, board: Board) -> bool:
+    def _replaced(self, board: Board, killed_in: int) -> bool:
         """Whether the others have a view without the node that was killed, and go on.
 
         That view begins a few rounds later. Starting takes a while, so to be back in good time the
@@ -175,7 +176,7 @@ class Demo:
         """
         others = [row for name, row in board.rows.items() if name != self.victim]
         newest = board.views[max(board.views)]
-        moves = board.round > self.kill_in + 1 and self.victim not in newest["owners"]
+        moves = board.round > killed_in + 1 and self.victim not in newest["owners"]
         return moves or all(row.over or row.phase == DOWN for row in others)
 
     # -- in process ---------------------------------------------------------------------------
@@ -211,7 +212,8 @@ def report(demo: Demo, done: Demonstrated, console: Console) -> None:
     central = "[bold green]yes[/]" if done.central else "[bold red]NO[/]"
     console.print(
         f"\nAccuracy on 10,000 test images: [bold]{min(accuracies):.2%}[/] (central FedAvg, "
-        f"nothing failing, nothing compressed: {done.reference['accuracy']:.2%})\n"
+        f"nothing failing, nothing compressed: {done.reference['accuracy']:.2%}); the model has "
+        f"{len(again.model):,} parameters.\n"
         f"{outage.name} was killed in round {outage.round} and away for {_away(outage)}.\n"
         f"All {demo.nodes} nodes ended with the same model, bit for bit: {outcome.verdict}\n"
         f"A central server with the same updates ends with it, bit for bit: {central} "

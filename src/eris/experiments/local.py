@@ -91,6 +91,8 @@ class LocalFederation:
 
     def start(self, name: str, *, prefix: Sequence[str] = ()) -> None:
         """Start a node; ``prefix`` is a command to run it under."""
+        if self.running(name):
+            raise ErisError(f"{name} is running already")
         place = self.folder / name
         threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
         command = [*prefix, sys.executable, "-m", "eris.cli.main", "node", "start"]
@@ -216,6 +218,7 @@ def mnist_shares(
         fetch("mnist", progress=say)
         data = load_mnist()
     iid(len(data.train_images), len(names), samples, seed)  # refuses more than there are
+    say(f"{data.name} ({data.source})")
     shared = {"members": len(names), "samples": samples, "seed": seed, **options}
     return {name: {"member": member, **shared} for member, name in enumerate(names)}
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from eris.experiments.live import Board, Note
 from eris.experiments.local import LocalFederation
-from eris.experiments.progress import described, size
+from eris.experiments.progress import size
 from eris.protocol.settings import model_digest
 
 
@@ -89,7 +89,8 @@ class Outcome:
 
     def nodes(self) -> Table:
         """A row a node."""
-        table = _table("node", "rounds", "test", "sent", "received", "in all", "seen")
+        metrics = sorted({key for row in self.board.rows.values() for key in row.metrics})
+        table = _table("node", "rounds", *metrics, "sent", "received", "in all", "seen")
         table.caption = (
             "Sent, received: bytes of a median round. Seen: the largest share of another client's "
             "update that reached the node in a round, by the number of shards it owned."
@@ -101,7 +102,7 @@ class Outcome:
             table.add_row(
                 name,
                 str(found.rounds),
-                described(row.metrics),
+                *(f"{row.metrics[key]:.4g}" if key in row.metrics else "" for key in metrics),
                 size(found.sent),
                 size(found.received),
                 size(found.total),

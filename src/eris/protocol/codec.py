@@ -91,6 +91,7 @@ def encode(message: Message) -> bytes:
         case Refusal():
             out.refusal.reason = message.reason[:LONGEST_REASON]
             out.refusal.no_result = message.no_result
+            out.refusal.again = message.again
         case Share():
             _fill(out.share.payload, message.payload)
     return out.SerializeToString(deterministic=True)
@@ -131,7 +132,8 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
             return _snapshot(header, parsed.snapshot, limits)
         case "refusal":
             refusal = parsed.refusal
-            return Refusal(header, refusal.reason[:LONGEST_REASON], refusal.no_result)
+            reason = refusal.reason[:LONGEST_REASON]
+            return Refusal(header, reason, refusal.no_result, refusal.again)
         case "share":
             if not parsed.share.HasField("payload"):
                 raise MalformedMessage("share.payload", "is missing")

@@ -109,12 +109,14 @@ class Snapshot(_message.Message):
     def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ...) -> None: ...
 
 class Refusal(_message.Message):
-    __slots__ = ("reason", "no_result")
+    __slots__ = ("reason", "no_result", "again")
     REASON_FIELD_NUMBER: _ClassVar[int]
     NO_RESULT_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     reason: str
     no_result: bool
-    def __init__(self, reason: _Optional[str] = ..., no_result: _Optional[bool] = ...) -> None: ...
+    again: bool
+    def __init__(self, reason: _Optional[str] = ..., no_result: _Optional[bool] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("payload",)

@@ -82,9 +82,9 @@ class Member:
     ``settings`` and ``standing`` say what was agreed and who is there, ``initial`` is the model all
     start from. ``rounds`` is where training ends. A member that has restarted publishes nothing in
     rounds up to ``abstain_through``; one that is ``unsure`` what it published before publishes
-    nothing in the first rounds it hears of. After every call, a runtime sends what was returned,
-    trains :attr:`job` if it is new, asks the authority again if :attr:`renewal_due`, and calls
-    :meth:`tick` by :attr:`wakes_at`.
+    nothing until enough others have told by their contributions where they are. After every call, a
+    runtime sends what was returned, trains :attr:`job` if it is new, asks the authority again if
+    :attr:`renewal_due`, and calls :meth:`tick` by :attr:`wakes_at`.
     """
 
     def __init__(
@@ -103,7 +103,8 @@ class Member:
         self.agreement = Agreement(settings, _everyone(standing, settings))
         self.agreement.schedule(standing.views)
         self.me, self.rounds, self.abstain_through = standing.me, rounds, abstain_through
-        self._unsure = unsure
+        self._doubt: dict[int, int] | None = {} if unsure else None
+        """While it is not known what was published before: by client, the round it was heard in."""
         self.node = Node(self.agreement, self.me, initial, networked=True)
         self.through, self.highest = standing.through, standing.round
         self.phase = Phase.CATCHING_UP
@@ -120,6 +121,8 @@ class Member:
         """Whether segments are handed out although results of earlier ones do not come."""
         self._hint: Key | None = None
         """A segment that was missing when last asked: asking it first is usually enough."""
+        self._early: dict[int, set[tuple[Key, int]]] = {}
+        """By round: (segment, client) of contributions that came before it could be opened."""
         self._barren: set[Key] = set()
         """Segments of the current round whose owners said that no result will come."""
         self._heard: set[int] = {self.me}
@@ -193,7 +196,7 @@ class Member:
         if standing.views and standing.views[-1].view.epoch >= self.agreement.view.epoch:
             self.agreement.schedule(standing.views)
             self.through = max(self.through, standing.through)
-        return self._proceed(now)
+        return self._invite(now) + self._proceed(now)
 
     def receive(self, message: Message, source: int, now: float) -> list[Outgoing]:
         """Take a message in from a member."""
@@ -213,10 +216,16 @@ class Member:
                 self._hear(header.round, now)
             if header.key in replica.astray:
                 self._retry_at = min(self._retry_at, now)
+        elif isinstance(message, CatchUp):
+            # Whoever asks says where it is. One word is worth one round: it may be wrong.
+            if header.sender == source and header.federation == self.agreement.settings.fingerprint:
+                self.highest = max(self.highest, min(header.round, self.round + 1))
         elif isinstance(message, Refusal):
             theirs = self.view.owners[header.shard] == source and header.round == self.round
             if message.no_result and theirs:
                 self._barren.add(header.key)
+            elif message.again and theirs and self._update is not None:
+                out += self._contributions([self.agreement.segments(self.round)[header.key]])
         return out + self._proceed(now)
 
     def trained(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
@@ -252,14 +261,15 @@ class Member:
         more than ``WINDOW`` segments ahead of its results: members that ran ahead would fill its
         link with what it cannot close yet, and keep those back it waits for.
         """
-        segments = [segment for segment in map(self._due, self._unsent) if segment is not None]
-        if not segments or self._update is None:
+        if self._update is None:
             return None
-        self._quiet_from(now)
-        view = self.agreement.view_at(self.round)
         out: list[Outgoing] = []
-        if self.me in view.owners and self._may_open(self.round):
+        if self.me in self.view.owners and self._may_open(self.round):
             out = self.node.open(self.round, now)
+        segments = [segment for segment in map(self._due, self._unsent) if segment is not None]
+        if not segments:
+            return out or None
+        self._quiet_from(now)
         for segment in segments:
             self._unsent[segment.shard].popleft()
         return out + self._contributions(segments) + self._proceed(now)
@@ -268,11 +278,18 @@ class Member:
         """The next segment of a shard, if its owner is not too far behind."""
         if not self._unsent[shard]:
             return None
+        if self.view.owners[shard] == self.me and self._opens_later:
+            return None
         segment = self._unsent[shard][0]
         versions = self.node.replica.versions
         before = (shard, segment.number - WINDOW)
         free = self._unbounded or segment.number < WINDOW or versions[before] >= self.round
         return segment if free or before in self._barren else None
+
+    @property
+    def _opens_later(self) -> bool:
+        """Whether this owner has yet to open the current round: its own segments wait for that."""
+        return max(self.node.aggregator.round, self.abstain_through) < self.round
 
     def _contributions(self, segments: Iterable[Segment]) -> list[Outgoing]:
         """What of these is to be sent; what is for this member itself has been taken in."""
@@ -286,7 +303,7 @@ class Member:
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass."""
-        out = self.node.close(now) + self._proceed(now)
+        out = self.node.close(now) + self._invite(now) + self._proceed(now)
         if self._held and now >= self._flush_at:
             self._unbounded = True
         if self._waiting and now >= self._retry_at:
@@ -319,10 +336,10 @@ class Member:
         self._heard = {self.me}
         self._quiet_from(now)
         self.renewal_due = True
+        self.node.client.begin(self.round, now)
         if self.round > self.rounds:
             self.phase = Phase.DONE
             return []
-        self.node.client.begin(self.round, now)
         if self.me in self.view.client_set:
             self._train()
             return []
@@ -457,23 +474,51 @@ class Member:
             ask = self.agreement.header(self.me, max(1, self.round), key)
             return [Outgoing((source,), CatchUp(ask, version))]
         out: list[Outgoing] = []
+        if self._doubt is not None and source != self.me:
+            self._doubt[source] = header.round
+            self._resolve(len(view.clients))
         if self._may_open(header.round):
             out = self.node.open(header.round, now)
         if header.round <= self.node.aggregator.round:
             out += self.node.receive(contribution, source)
+        elif header.round <= self.round + 1 and source != self.me:
+            self._early.setdefault(header.round, set()).add((key, source))
         over = header.round < self.node.aggregator.round or header.round <= self.abstain_through
         if over and self.node.replica.versions[key] < header.round:
             back = self.agreement.header(self.me, header.round, key)
             reason = f"this owner publishes no result of round {header.round}"
             out.append(Outgoing((source,), Refusal(back, reason, no_result=True)))
-        return out + self._proceed(now)
+        return out + self._invite(now) + self._proceed(now)
+
+    def _invite(self, now: float) -> list[Outgoing]:
+        """Ask for contributions again that came before their round could be opened."""
+        out: list[Outgoing] = []
+        for round in sorted(self._early):
+            if self._may_open(round):
+                out += self.node.open(round, now)
+            if round <= self.node.aggregator.round:
+                for key, client in sorted(self._early.pop(round)):
+                    back = self.agreement.header(self.me, round, key)
+                    reason = "it came before the round was opened"
+                    out.append(Outgoing((client,), Refusal(back, reason, again=True)))
+        return out
+
+    def _resolve(self, clients: int) -> None:
+        """End the doubt once so many were heard that one of them was in the last result.
+
+        Nobody goes back in rounds, so that result is of none after theirs.
+        """
+        settings = self.agreement.settings
+        enough = max(settings.quorum, settings.min_included)
+        if self._doubt is not None and len(self._doubt) > clients - enough:
+            heard = max(self._doubt.values()) + LOOKAHEAD
+            self.abstain_through, self._doubt = max(self.abstain_through, heard), None
 
     def _may_open(self, round: int) -> bool:
         """Whether this owner may begin to collect a round: permitted, and done with the last."""
         aggregator = self.node.aggregator
-        if self._unsure:
-            self._unsure = False
-            self.abstain_through = max(self.abstain_through, round + LOOKAHEAD)
+        if self._doubt is not None:
+            return False
         if round <= aggregator.round or round <= self.abstain_through:
             return False
         if round > self.through:

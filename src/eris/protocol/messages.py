@@ -81,12 +81,14 @@ class Snapshot:
 class Refusal:
     """Tells a client that its contribution was left out, and why.
 
-    With ``no_result`` there is nothing to wait for: the owner publishes none in this round.
+    With ``no_result`` there is nothing to wait for: the owner publishes none in this round. With
+    ``again`` the contribution came too early, and is welcome now.
     """
 
     header: Header
     reason: str
     no_result: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True)

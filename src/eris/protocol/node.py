@@ -147,7 +147,9 @@ class Node:
                 if self.replica.adopt(message):
                     self.aggregator.drop(message.header.key)
                 return []
-            case Refusal(header, reason, _):
+            case Refusal(header, reason, _, again):
+                if again:
+                    return []
                 self.refused.append(f"round {header.round}, segment {header.key}: {reason}")
                 return []
             case Share():

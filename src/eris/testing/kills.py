@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,13 +41,15 @@ from eris.testing.quadratic import Quadratic, let_train
 
 ROUNDS, LAST_ROUNDS = 30, 4
 """Rounds of a run; the last ones wait until everybody is back, or there would be no return."""
+AHEAD = 5
+"""Rounds after an incident's in which the others are not held back."""
 TIMES: dict[str, Any] = {
     "membership.lease": 1.5,
     "federation.close_after": 0.6,
     "federation.catch_up_after": 1.0,
     "federation.retry_every": 0.2,
     "checkpoint.every_seconds": 0.3,
-    "node.linger": 5.0,
+    "node.linger": 3.0,
 }
 PACE = 0.05
 PATIENCE = 90.0
@@ -137,6 +140,8 @@ class Campaign:
         self.leash = folder / "leash"
         self.lost: dict[str, list[Line]] = {name: [] for name in plan.names}
         """What was in the journals of lost disks."""
+        self._lives: dict[str, int] = {}
+        """How many lines were in a node's journal when it was last started."""
         values: dict[str, Any] = {
             **TIMES,
             "federation.rounds": ROUNDS,
@@ -153,13 +158,14 @@ class Campaign:
     def run(self) -> Outcome:
         """Start the nodes, let happen what is planned, and look at what is left."""
         began = time.monotonic()
-        let_train(self.leash, ROUNDS - LAST_ROUNDS)
-        with self.federation as federation:
+        let_train(self.leash, 0)
+        with self.federation:
             for name in self.plan.names:
-                federation.start(name)
+                self._start(name)
             try:
                 for incident in self.plan.incidents:
                     self._happen(incident)
+                self._gather()
                 let_train(self.leash, ROUNDS)
                 self._end()
             except ErisError as stuck:
@@ -175,10 +181,10 @@ class Campaign:
 
     def _happen(self, incident: Incident) -> None:
         federation, victim = self.federation, incident.victim
-        self._until(
-            lambda: any(line["round"] >= incident.round for line in self._began(victim)),
-            f"{victim} reaches round {incident.round}",
-        )
+        # Not too far: the next incident is to find them at work, too.
+        let_train(self.leash, min(incident.round + AHEAD, ROUNDS - LAST_ROUNDS))
+        reached = partial(self._has_begun, victim, incident.round)
+        self._until(reached, f"{victim} reaches round {incident.round}")
         time.sleep(incident.delay)
         if incident.fate == "frozen":
             process = federation.processes[victim]
@@ -190,7 +196,22 @@ class Campaign:
         time.sleep(incident.away)
         if incident.fate == "killed without disk":
             self._lose_disk(victim)
-        federation.start(victim)
+        self._start(victim)
+
+    def _start(self, name: str) -> None:
+        self.federation.start(name)
+        self._lives[name] = len(self.federation.journal(name))
+
+    def _gather(self) -> None:
+        """Wait until all are where the leash ends: whoever came after the end would find nobody."""
+        let_train(self.leash, ROUNDS - LAST_ROUNDS)
+        for name in self.plan.names:
+            self._until(partial(self._has_begun, name, ROUNDS - LAST_ROUNDS + 1), f"{name} is back")
+
+    def _has_begun(self, name: str, round: int) -> bool:
+        """Whether a node is in a round, or beyond, in its present life."""
+        lines = self.federation.journal(name)[self._lives[name] :]
+        return any(line["event"] == "began" and line["round"] >= round for line in lines)
 
     def _lose_disk(self, name: str) -> None:
         state = self.federation.folder / name / "state"
@@ -198,10 +219,6 @@ class Campaign:
         for path in state.iterdir():
             if not path.name.startswith("directory.sqlite"):
                 path.unlink()
-
-    def _began(self, name: str) -> list[Line]:
-        lines = self.lost[name] + self.federation.journal(name)
-        return [line for line in lines if line["event"] == "began"]
 
     def _end(self) -> None:
         """Every process ends by itself."""
@@ -220,7 +237,7 @@ class Campaign:
         while not holds():
             if time.monotonic() > deadline:
                 raise ErisError(f"stuck: after {PATIENCE:g} s not yet that {what}\n{self._where()}")
-            time.sleep(0.02)
+            time.sleep(0.05)
 
     def _where(self) -> str:
         lines = []

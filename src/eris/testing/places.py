@@ -31,6 +31,8 @@ class Host:
     disk: dict[str, NDArray[Any]] | None = None
     ledger: int = 0
     """With a roster: the last round it may have published in, as it noted on its disk."""
+    unsure: bool = False
+    """Whether that note is lost."""
     starts: int = 0
     asking: bool = False
     training: Job | None = None
@@ -52,6 +54,10 @@ class Host:
         if self.member is not None:
             self.stored = self.member.round
             self.disk = {name: value.copy() for name, value in self.member.state().items()}
+
+    def lose_disk(self) -> None:
+        """Nothing is left of what was stored."""
+        self.disk, self.ledger, self.unsure = None, 0, True
 
     def stop(self) -> None:
         """The process is gone; its disk is not."""

@@ -69,8 +69,9 @@ def run_seeds(first: int, last: int) -> Tally:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
             tally.findings.append(f"seed {seed}: {type(error).__name__}: {error}")
-        tally.rounds += len([round for round in world.entered if round <= world.shape.rounds])
-        tally.faulted += len([round for round in world.faulted if round <= world.shape.rounds])
+        rounds = set(range(1, world.shape.rounds + 1))
+        tally.rounds += len(rounds & world.entered.keys())
+        tally.faulted += len(rounds & world.faulted)
         tally.struck += world.weather.struck
         tally.saw += world.witness.saw
     return tally

@@ -39,8 +39,8 @@ STOPS = frozenset({Trouble.CRASH, Trouble.LOSS, Trouble.DEATH, Trouble.LEAVE})
 CUTS = frozenset({Trouble.PARTITION, Trouble.ONE_WAY, Trouble.EXILE})
 FINAL = frozenset({Trouble.DEATH, Trouble.EXILE})
 NEED_A_DIRECTORY = frozenset({Trouble.OUTAGE, Trouble.LEAVE, Trouble.LATE, Trouble.LOSS})
-"""Kinds that cannot strike with a roster. That a node without its disk knows what it may have
-published is the directory's doing."""
+"""Kinds that are not drawn with a roster. A node that has lost its disk then has to be told by the
+others what it may have published; if several have, nobody can."""
 PASSING = (Trouble.CRASH, Trouble.TORN, Trouble.LOSS, Trouble.LEAVE, Trouble.PARTITION,
            Trouble.ONE_WAY, Trouble.OUTAGE)  # fmt: skip
 USUAL = 0.04

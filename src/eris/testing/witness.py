@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 
 from eris.core.compress import decode_values, encode_values
+from eris.core.errors import RefusedContribution
 from eris.protocol.agreement import Key
 from eris.protocol.member import Member
 from eris.protocol.membership import NOBODY, View
@@ -193,7 +194,10 @@ class Witness:
         mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
         for sent in contributions:
             values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
-            mean.add(values, sent.samples, str(sent.header.sender))
+            try:
+                mean.add(values, sent.samples, str(sent.header.sender))
+            except RefusedContribution:
+                return False
         fits = encode_values(mean.result(), encoded.encoding) == encoded
         return fits and mean.weight == result.samples
 

@@ -61,8 +61,10 @@ class World:
         self.hosts = [Host(number, *self.weather.clock(number)) for number in range(hosts)]
         clock = Host(hosts, *self.weather.clock(hosts)).clock
         begun = [host for host in self.hosts if self.weather.begins_at(host.number) == 0]
+        sure = [host for host in begun if host.number not in self.weather.lost]
+        start_with = min(len(begun), max(len(sure), self.shape.enough))
         self.authority = Authority(
-            self.shape, self.settings, len(begun), lambda: clock(self.now), directory
+            self.shape, self.settings, start_with, lambda: clock(self.now), directory
         )
         self.witness.announced(self.authority.roster)
         self._by_number: dict[int, Host] = {}
@@ -144,7 +146,7 @@ class World:
                     host.store()
                 host.stop()
                 if kind is Trouble.LOSS:
-                    host.disk = None
+                    host.lose_disk()
 
     def _mend(self, kind: Trouble, hosts: frozenset[int]) -> None:
         if kind is Trouble.OUTAGE:
@@ -254,6 +256,7 @@ class World:
             host.member = self._make_member(
                 self.settings, standing, self.initial, rounds=self.shape.rounds,
                 abstain_through=host.joined.abstain_through,
+                unsure=host.unsure and bool(self.authority.roster),
             )  # fmt: skip
             if host.disk is not None:
                 host.member.restore(host.disk)

@@ -281,7 +281,7 @@ class Driver:
     def _note_refusal(self, refusal: Refusal, member: int, by: str) -> None:
         """Whose contribution to which round was refused, and why; once a round."""
         round, name = refusal.header.round, self.member.agreement.view.members[member]
-        if refusal.no_result or (round, member) in self._refusals:
+        if refusal.no_result or refusal.again or (round, member) in self._refusals:
             return
         self._refusals = {told for told in self._refusals if told[0] >= round - 1}
         self._refusals.add((round, member))

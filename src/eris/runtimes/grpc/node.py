@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -371,9 +371,7 @@ class NetworkNode:
                 "round": str(driver.member.round),
             }
             try:
-                await asyncio.to_thread(
-                    storage.save, self.folder / storage.CHECKPOINT, state, about
-                )
+                await _whole(storage.save, self.folder / storage.CHECKPOINT, state, about)
                 self._saved_at, self._unsaved = time.monotonic(), ""
             except ErisError as failed:
                 if str(failed) != self._unsaved:
@@ -472,6 +470,16 @@ class NetworkNode:
             return doing.result()
         doing.cancel()
         return None
+
+
+async def _whole(write: Callable[..., None], *args: object) -> None:
+    """Write in a thread and wait for it, also when cancelled: two may not write one file."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *args))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait({writing})
+        raise
 
 
 def serve(settings: NodeSettings) -> None:
