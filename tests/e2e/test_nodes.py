@@ -33,15 +33,15 @@ def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_wa
 ) -> None:
     values = {"membership.start_with": 3}
     own = {"dora": {"training.trainer": "counting:Counting"}}
-    with Nodes(tmp_path, 4, rounds=24, values=values, own=own) as nodes:
+    with Nodes(tmp_path, 4, rounds=30, values=values, own=own) as nodes:
         (nodes.folder / "dora" / "counting.py").write_text(COUNTING)
         nodes.lead(6)
         nodes.begin("anna", "ben", "cleo")
         nodes.until_round(5, "anna")
         nodes.begin("dora")
         nodes.until(lambda: bool(nodes.views("dora")), "dora has joined")
-        nodes.lead(14)
-        nodes.until_round(12, "dora")
+        nodes.lead(20)
+        nodes.until_round(18, "dora")
         assert nodes.stop("dora") == 0
         stopped_in = nodes.at("dora")
         nodes.begin("dora")
@@ -52,9 +52,10 @@ def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_wa
         assert min(line["round"] for line in list(nodes.events("dora", "began"))[-3:]) > stopped_in
         trained = {line["round"] for line in nodes.events("dora", "trained")}
         (finished,) = nodes.events("dora", "finished")
-        assert finished["metrics"] == {"updates": len(trained)}
+        # Of what the trainer keeps, a stop costs at most the round it came in.
+        assert len(trained) - 1 <= finished["metrics"]["updates"] <= len(trained)
         included = nodes.results("anna")
-        assert {round for (round, _), who in included.items() if "dora" in who} >= {23, 24}
+        assert {round for (round, _), who in included.items() if "dora" in who} >= {29, 30}
         assert not any("dora" in who for (round, _), who in included.items() if round < 5)
 
 

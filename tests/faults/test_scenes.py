@@ -126,7 +126,7 @@ def test_those_that_are_cut_off_publish_nothing() -> None:
     for member in exiled:
         assert member is not None
         own = [r for r in world.witness.results.values() if r.header.sender == member.me]
-        assert max(r.header.round for r in own) <= member.through
+        assert max(r.header.round for r in own) <= member.ownership.through
         assert member.round < 20
         # Alone they had no quorum, and what they have is what all had before.
         assert max(member.node.replica.versions.values()) <= member.round
@@ -198,7 +198,7 @@ def test_training_goes_on_without_the_directory_as_far_as_permits_reach() -> Non
     world.run_until(3.0)
     before = max(world.entered)
     world.run_until(10.5)
-    through = max(host.member.through for host in world.hosts if host.member is not None)
+    through = max(host.member.ownership.through for host in world.hosts if host.member is not None)
     published = max(rounds_with_results(world))
     assert before < published <= through
     world.run()
@@ -239,7 +239,7 @@ def test_with_a_roster_an_owner_without_its_disk_asks_the_others_where_they_are(
         world.run()
         again = world.hosts[seed % 5].member
         assert again is not None
-        assert again.abstain_through > 0
+        assert again.ownership.abstain_through > 0
         own = {
             r.header.round for r in world.witness.results.values() if r.header.sender == again.me
         }

@@ -40,4 +40,4 @@ def test_two_processes_count_alike() -> None:
     def worth(tally: Tally) -> tuple[object, ...]:
         return tally.first, tally.last, tally.rounds, tally.faulted, tally.struck, tally.saw
 
-    assert worth(soak.soak(150, 40, jobs=2)) == worth(soak.soak(150, 40, jobs=1))
+    assert worth(soak.soak(60, 40, jobs=2)) == worth(soak.soak(60, 40, jobs=1))

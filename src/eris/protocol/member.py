@@ -15,7 +15,6 @@ What keeps a round to one result a segment, whatever fails:
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +26,8 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.agreement import Agreement, Key
+from eris.protocol.dispatch import Dispatch
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
@@ -39,15 +39,12 @@ from eris.protocol.messages import (
     Snapshot,
 )
 from eris.protocol.node import Node
+from eris.protocol.ownership import Ownership
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Standing
 
-WINDOW = 4
-"""Segments that a client sends an owner ahead of that owner's results."""
 LISTENING = 8
 """Times of asking in which an owner that lives will have said something."""
-LOOKAHEAD = 2
-"""Rounds beyond the one it is in that an owner may have published in."""
 
 
 class Phase(Enum):
@@ -65,15 +62,6 @@ class Job:
 
     round: int
     model: Vector
-
-
-@dataclass(frozen=True)
-class _Update:
-    """An update that is being sent."""
-
-    vector: Vector
-    samples: int
-    steps: int
 
 
 class Member:
@@ -102,27 +90,22 @@ class Member:
             raise InvalidSetting("standing", "without a view", "one, to begin in")
         self.agreement = Agreement(settings, _everyone(standing, settings))
         self.agreement.schedule(standing.views)
-        self.me, self.rounds, self.abstain_through = standing.me, rounds, abstain_through
-        self._doubt: dict[int, int] | None = {} if unsure else None
-        """While it is not known what was published before: by client, the round it was heard in."""
+        self.me, self.rounds = standing.me, rounds
         self.node = Node(self.agreement, self.me, initial, networked=True)
-        self.through, self.highest = standing.through, standing.round
+        self.ownership = Ownership(
+            self.node, through=standing.through, abstain_through=abstain_through, unsure=unsure
+        )
+        self.highest = standing.round
         self.phase = Phase.CATCHING_UP
         self.round = 0
         self.job: Job | None = None
-        self.renewal_due = False
-        """Whether the authority should be asked soon: a round has begun, or a permit is missing."""
+        self._renewal_due = False
         self.discarded = 0
         """Updates that came too late for any segment of their round."""
-        self._update: _Update | None = None
-        self._unsent: dict[int, deque[Segment]] = {}
-        """By shard: segments of the update that have not been handed out yet."""
-        self._unbounded = False
-        """Whether segments are handed out although results of earlier ones do not come."""
+        self._dispatch: Dispatch | None = None
+        """The update of the current round, once it is there."""
         self._hint: Key | None = None
         """A segment that was missing when last asked: asking it first is usually enough."""
-        self._early: dict[int, set[tuple[Key, int]]] = {}
-        """By round: (segment, client) of contributions that came before it could be opened."""
         self._barren: set[Key] = set()
         """Segments of the current round whose owners said that no result will come."""
         self._heard: set[int] = {self.me}
@@ -140,6 +123,15 @@ class Member:
     def view(self) -> View:
         """The view of the current round."""
         return self.agreement.view_at(max(1, self.round))
+
+    @property
+    def renewal_due(self) -> bool:
+        """Whether the authority should be asked soon: a round has begun, or a permit is missing."""
+        return self._renewal_due or self.ownership.wants_permit
+
+    @renewal_due.setter
+    def renewal_due(self, due: bool) -> None:
+        self._renewal_due = self.ownership.wants_permit = due
 
     @property
     def wakes_at(self) -> float:
@@ -195,8 +187,8 @@ class Member:
         self.highest = max(self.highest, standing.round)
         if standing.views and standing.views[-1].view.epoch >= self.agreement.view.epoch:
             self.agreement.schedule(standing.views)
-            self.through = max(self.through, standing.through)
-        return self._invite(now) + self._proceed(now)
+            self.ownership.through = max(self.ownership.through, standing.through)
+        return self.ownership.invite(now) + self._proceed(now)
 
     def receive(self, message: Message, source: int, now: float) -> list[Outgoing]:
         """Take a message in from a member."""
@@ -207,7 +199,7 @@ class Member:
         if header.key not in self.node.replica.versions:
             return self.node.receive(message, source)  # which notes what is wrong with it
         if isinstance(message, Contribution):
-            return self._collect(message, source, now)
+            return self.ownership.collect(message, source, self.round, now) + self._proceed(now)
         version = self.node.replica.versions[header.key]
         out = self.node.receive(message, source)
         if isinstance(message, Result | Snapshot):
@@ -224,8 +216,8 @@ class Member:
             theirs = self.view.owners[header.shard] == source and header.round == self.round
             if message.no_result and theirs:
                 self._barren.add(header.key)
-            elif message.again and theirs and self._update is not None:
-                out += self._contributions([self.agreement.segments(self.round)[header.key]])
+            elif message.again and theirs:
+                out += self._contributions([header.key])
         return out + self._proceed(now)
 
     def trained(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
@@ -237,10 +229,8 @@ class Member:
             self.discarded += 1
             return self._proceed(now)
         prepared = self.node.client.prepare(update, samples, steps)
-        self._update = _Update(prepared, samples, steps)
-        self._unsent.clear()
-        for key, segment in self.agreement.segments(self.round).items():
-            self._unsent.setdefault(key[0], deque()).append(segment)
+        segments = self.agreement.segments(self.round).values()
+        self._dispatch = Dispatch(prepared, samples, steps, segments)
         self.node.stayed.clear()
         return []
 
@@ -257,55 +247,36 @@ class Member:
     def pull(self, now: float) -> list[Outgoing] | None:
         """The next contributions, at most one a shard; None if there are none to send now.
 
-        A runtime calls this as long as it has room for what is to be sent. An owner is not sent
-        more than ``WINDOW`` segments ahead of its results: members that ran ahead would fill its
-        link with what it cannot close yet, and keep those back it waits for.
+        A runtime calls this as long as it has room for what is to be sent.
         """
-        if self._update is None:
+        if self._dispatch is None:
             return None
-        out: list[Outgoing] = []
-        if self.me in self.view.owners and self._may_open(self.round):
-            out = self.node.open(self.round, now)
-        segments = [segment for segment in map(self._due, self._unsent) if segment is not None]
+        owners, versions = self.view.owners, self.node.replica.versions
+        out = self.ownership.open(self.round, now) if self.me in owners else []
+        later = self.ownership.opens_later(self.round)
+        segments = self._dispatch.take(
+            over=lambda key: versions[key] >= self.round or key in self._barren,
+            waits=lambda shard: later and owners[shard] == self.me,
+        )
         if not segments:
             return out or None
         self._quiet_from(now)
-        for segment in segments:
-            self._unsent[segment.shard].popleft()
-        return out + self._contributions(segments) + self._proceed(now)
+        keys = [segment.key for segment in segments]
+        return out + self._contributions(keys) + self._proceed(now)
 
-    def _due(self, shard: int) -> Segment | None:
-        """The next segment of a shard, if its owner is not too far behind."""
-        if not self._unsent[shard]:
-            return None
-        if self.view.owners[shard] == self.me and self._opens_later:
-            return None
-        segment = self._unsent[shard][0]
-        versions = self.node.replica.versions
-        before = (shard, segment.number - WINDOW)
-        free = self._unbounded or segment.number < WINDOW or versions[before] >= self.round
-        return segment if free or before in self._barren else None
-
-    @property
-    def _opens_later(self) -> bool:
-        """Whether this owner has yet to open the current round: its own segments wait for that."""
-        return max(self.node.aggregator.round, self.abstain_through) < self.round
-
-    def _contributions(self, segments: Iterable[Segment]) -> list[Outgoing]:
+    def _contributions(self, keys: Iterable[Key]) -> list[Outgoing]:
         """What of these is to be sent; what is for this member itself has been taken in."""
-        assert self._update is not None, "there is an update to send"
-        update, client = self._update, self.node.client
-        made = (
-            client.contribute_segment(segment, update.vector, update.samples, update.steps)
-            for segment in segments
-        )
-        return self.node.keep([outgoing for outgoing in made if outgoing is not None])
+        if self._dispatch is None:
+            return []
+        segments = self.agreement.segments(self.round)
+        made = self._dispatch.contributions(self.node.client, [segments[key] for key in keys])
+        return self.node.keep(made)
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass."""
-        out = self.node.close(now) + self._invite(now) + self._proceed(now)
-        if self._held and now >= self._flush_at:
-            self._unbounded = True
+        out = self.node.close(now) + self.ownership.invite(now) + self._proceed(now)
+        if self._held and self._dispatch is not None and now >= self._flush_at:
+            self._dispatch.unbounded = True
         if self._waiting and now >= self._retry_at:
             if self._hopeless():
                 out += self._give_up(now)
@@ -330,8 +301,7 @@ class Member:
 
     def _enter(self, round: int, now: float) -> list[Outgoing]:
         self.round = min(round, self.rounds + 1)
-        self._update, self._unbounded = None, False
-        self._unsent.clear()
+        self._dispatch = None
         self._barren.clear()
         self._heard = {self.me}
         self._quiet_from(now)
@@ -361,8 +331,7 @@ class Member:
     def _refused(self) -> set[Key]:
         """Segments of the current round that are without a result for good: their owner has said
         so, or is this member, and has gone on or must abstain."""
-        over = max(self.abstain_through, self.node.aggregator.round - 1)
-        if self.round > over:
+        if self.round > self.ownership.last_over:
             return self._barren
         view, versions = self.view, self.node.replica.versions
         own = {k for k, v in versions.items() if v < self.round and view.owners[k[0]] == self.me}
@@ -396,7 +365,7 @@ class Member:
     @property
     def _held(self) -> bool:
         """Whether segments are held back until earlier ones have results."""
-        return not self._unbounded and any(self._unsent.values())
+        return self._dispatch is not None and self._dispatch.held
 
     @property
     def _waiting(self) -> bool:
@@ -427,10 +396,9 @@ class Member:
         wanted += [key for key in self._astray if key not in wanted]
         # At the end nobody is left who would bring what only a member without a role has.
         out = self.node.client.ask(wanted, everyone=self.phase is Phase.DONE)
-        if self._update is not None and not catching:
-            self._unsent.clear()
-            segments = self.agreement.segments(self.round)
-            out += self._contributions(segments[key] for key in self.missing(self.round))
+        if self._dispatch is not None and not catching:
+            self._dispatch.drop()
+            out += self._contributions(self.missing(self.round))
         return out
 
     def _hopeless(self) -> bool:
@@ -449,7 +417,7 @@ class Member:
 
     def _wanted(self) -> bool:
         """Whether the round stands still and this client has given nothing to it."""
-        idle = self.phase is Phase.EXCHANGING and self._update is None
+        idle = self.phase is Phase.EXCHANGING and self._dispatch is None
         return idle and self._retries >= 3 and self.me in self.view.client_set
 
     def _give_up(self, now: float) -> list[Outgoing]:
@@ -458,73 +426,6 @@ class Member:
         if self._overtaken or self._something(self.round) or self._refused():
             return self._enter(self._next(), now)
         return self._enter(self.agreement.newest_from, now)
-
-    # -- owning -------------------------------------------------------------------------------
-
-    def _collect(self, contribution: Contribution, source: int, now: float) -> list[Outgoing]:
-        """Take in a contribution; the first one of a round opens it."""
-        header = contribution.header
-        view, key = self.agreement.view_at(header.round), header.key
-        sound = header.epoch == view.epoch and source == header.sender and source in view.client_set
-        if not sound or view.owners[header.shard] != self.me:
-            return self.node.receive(contribution, source)  # which says what is wrong with it
-        version = self.node.replica.versions[key]
-        if version < contribution.based_on < header.round:
-            # A client that is further on has what this owner lacks.
-            ask = self.agreement.header(self.me, max(1, self.round), key)
-            return [Outgoing((source,), CatchUp(ask, version))]
-        out: list[Outgoing] = []
-        if self._doubt is not None and source != self.me:
-            self._doubt[source] = header.round
-            self._resolve(len(view.clients))
-        if self._may_open(header.round):
-            out = self.node.open(header.round, now)
-        if header.round <= self.node.aggregator.round:
-            out += self.node.receive(contribution, source)
-        elif header.round <= self.round + 1 and source != self.me:
-            self._early.setdefault(header.round, set()).add((key, source))
-        over = header.round < self.node.aggregator.round or header.round <= self.abstain_through
-        if over and self.node.replica.versions[key] < header.round:
-            back = self.agreement.header(self.me, header.round, key)
-            reason = f"this owner publishes no result of round {header.round}"
-            out.append(Outgoing((source,), Refusal(back, reason, no_result=True)))
-        return out + self._invite(now) + self._proceed(now)
-
-    def _invite(self, now: float) -> list[Outgoing]:
-        """Ask for contributions again that came before their round could be opened."""
-        out: list[Outgoing] = []
-        for round in sorted(self._early):
-            if self._may_open(round):
-                out += self.node.open(round, now)
-            if round <= self.node.aggregator.round:
-                for key, client in sorted(self._early.pop(round)):
-                    back = self.agreement.header(self.me, round, key)
-                    reason = "it came before the round was opened"
-                    out.append(Outgoing((client,), Refusal(back, reason, again=True)))
-        return out
-
-    def _resolve(self, clients: int) -> None:
-        """End the doubt once so many were heard that one of them was in the last result.
-
-        Nobody goes back in rounds, so that result is of none after theirs.
-        """
-        settings = self.agreement.settings
-        enough = max(settings.quorum, settings.min_included)
-        if self._doubt is not None and len(self._doubt) > clients - enough:
-            heard = max(self._doubt.values()) + LOOKAHEAD
-            self.abstain_through, self._doubt = max(self.abstain_through, heard), None
-
-    def _may_open(self, round: int) -> bool:
-        """Whether this owner may begin to collect a round: permitted, and done with the last."""
-        aggregator = self.node.aggregator
-        if self._doubt is not None:
-            return False
-        if round <= aggregator.round or round <= self.abstain_through:
-            return False
-        if round > self.through:
-            self.renewal_due = True
-            return False
-        return aggregator.round == 0 or aggregator.done
 
     # -- checkpoints --------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class Quadratic:
     >>> anna = Quadratic("anna", n=4)
     >>> first = anna.update(anna.initial(), 1)
     >>> first.samples, bool((first.vector == anna.update(anna.initial(), 1).vector).all())
-    (3, True)
+    (4, True)
     """
 
     def __init__(

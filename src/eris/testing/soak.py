@@ -21,7 +21,7 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeR
 from eris.testing.weather import Trouble
 from eris.testing.world import World
 
-BATCH = 20
+BATCH = 10
 """Seeds that a process is given at once."""
 MOST_FINDINGS = 20
 

@@ -258,6 +258,8 @@ class Witness:
             return  # somebody may be new, and still on its way
         if not set(view.owners) - {NOBODY} <= here:
             return  # all wait for an owner that does not come back, each by its own clock
+        if len(view.client_set & here) < max(self.settings.min_included, self.settings.quorum):
+            return
         self.saw["a round is calm"] += 1
         for key in {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}:
             result = self.results.get((key, round))

@@ -29,6 +29,8 @@ from eris.testing.witness import Witness
 
 PATIENCE = 120.0
 """Virtual seconds after the storm in which those that are connected must have finished."""
+LINGER = 2.0
+"""Virtual seconds for which a node that is through stays and asks for what it may have missed."""
 SETTLED = 5.0
 """Virtual seconds after the storm from which on rounds must be as if there had been none."""
 
@@ -76,6 +78,7 @@ class World:
         """Rounds in which trouble struck."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._events = self._messages = 0
+        self._through_at = 0.0
         self._latest: dict[tuple[int, int], float] = {}
         """By link: when the last message on it arrives, where none overtakes another."""
         self._prepare()
@@ -109,9 +112,12 @@ class World:
         happen()
 
     def _over(self) -> bool:
-        if self.now < self.weather.calm_at:
-            return False
-        return all(host.member is not None and host.member.finished for host in self.survivors)
+        """Whether all have been through for a while, in fine weather."""
+        if self.now < self.weather.calm_at or not all(
+            host.member is not None and host.member.finished for host in self.survivors
+        ):
+            self._through_at = self.now
+        return self.now >= self._through_at + LINGER
 
     @cached_property
     def survivors(self) -> list[Host]:

@@ -58,6 +58,7 @@ class Driver:
         """Why work ended before training was over."""
         self.moving = asyncio.Lock()
         """Held by whoever moves the member, or reads all of it."""
+        self._stopped = False
         self._limits = limits or Limits()
         self._pulling, self._woken = asyncio.Event(), asyncio.Event()
         self._job: Job | None = None
@@ -83,7 +84,12 @@ class Driver:
             self._after(self.member.start(self._now()))
 
     async def stop(self) -> None:
-        """End all work; training that is under way ends by itself and counts for nothing."""
+        """End all work; training that is under way ends by itself and counts for nothing.
+
+        From here on nothing moves the member: what it has saved and told the authority stays true.
+        """
+        async with self.moving:
+            self._stopped = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -98,6 +104,8 @@ class Driver:
             return
         source = members.index(peer)
         async with self.moving:
+            if self._stopped:
+                return
             if self.recorder is not None:
                 self.recorder.received(time.time(), source, data)
             if isinstance(message, Contribution):

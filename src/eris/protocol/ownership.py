@@ -1,0 +1,104 @@
+"""An owner's part in the rounds: when it may open one, and what it does with what comes early.
+
+It publishes with a permit only, and never in a round in which it may have published before it was
+started again (:mod:`eris.protocol.standing`).
+"""
+
+from __future__ import annotations
+
+from eris.protocol.agreement import Key
+from eris.protocol.messages import CatchUp, Contribution, Outgoing, Refusal
+from eris.protocol.node import Node
+
+LOOKAHEAD = 2
+"""Rounds beyond the one it is in that an owner may have published in."""
+
+
+class Ownership:
+    """What a node may publish, and its segments that are open.
+
+    ``through`` is the last round it is permitted, ``abstain_through`` the last one in which it may
+    have published before. One that is ``unsure`` of that finds it out from what it hears.
+    """
+
+    def __init__(self, node: Node, *, through: int, abstain_through: int, unsure: bool) -> None:
+        self.node, self.through, self.abstain_through = node, through, abstain_through
+        self.wants_permit = False
+        """Whether a round could not be opened for want of a permit."""
+        self._doubt: dict[int, int] | None = {} if unsure else None
+        """While it is not known what was published before: by client, the round it was heard in."""
+        self._early: dict[int, set[tuple[Key, int]]] = {}
+        """By round: (segment, client) of contributions that came before it could be opened."""
+
+    @property
+    def last_over(self) -> int:
+        """The last round in which this owner publishes nothing any more."""
+        return max(self.abstain_through, self.node.aggregator.round - 1)
+
+    def opens_later(self, round: int) -> bool:
+        """Whether this owner has yet to open a round: its own segments wait for that."""
+        return max(self.node.aggregator.round, self.abstain_through) < round
+
+    def open(self, round: int, now: float) -> list[Outgoing]:
+        """Open a round if that is permitted and the last one is done with."""
+        return self.node.open(round, now) if self._may_open(round) else []
+
+    def collect(
+        self, contribution: Contribution, source: int, round: int, now: float
+    ) -> list[Outgoing]:
+        """Take in a contribution; the first one of a round opens it. ``round`` is the member's."""
+        header, node = contribution.header, self.node
+        view, key = node.agreement.view_at(header.round), header.key
+        sound = header.epoch == view.epoch and source == header.sender and source in view.client_set
+        if not sound or view.owners[header.shard] != node.me:
+            return node.receive(contribution, source)  # which says what is wrong with it
+        version = node.replica.versions[key]
+        if version < contribution.based_on < header.round:
+            # A client that is further on has what this owner lacks.
+            ask = node.agreement.header(node.me, max(1, round), key)
+            return [Outgoing((source,), CatchUp(ask, version))]
+        if self._doubt is not None and source != node.me:
+            self._doubt[source] = header.round
+            self._resolve(len(view.clients))
+        out = self.open(header.round, now)
+        if header.round <= node.aggregator.round:
+            out += node.receive(contribution, source)
+        elif header.round <= round + 1 and source != node.me:
+            self._early.setdefault(header.round, set()).add((key, source))
+        if header.round <= self.last_over and node.replica.versions[key] < header.round:
+            back = node.agreement.header(node.me, header.round, key)
+            reason = f"this owner publishes no result of round {header.round}"
+            out.append(Outgoing((source,), Refusal(back, reason, no_result=True)))
+        return out + self.invite(now)
+
+    def invite(self, now: float) -> list[Outgoing]:
+        """Ask for contributions again that came before their round could be opened."""
+        out: list[Outgoing] = []
+        for round in sorted(self._early):
+            out += self.open(round, now)
+            if round <= self.node.aggregator.round:
+                for key, client in sorted(self._early.pop(round)):
+                    back = self.node.agreement.header(self.node.me, round, key)
+                    reason = "it came before the round was opened"
+                    out.append(Outgoing((client,), Refusal(back, reason, again=True)))
+        return out
+
+    def _resolve(self, clients: int) -> None:
+        """End the doubt once so many were heard that one of them was in the last result.
+
+        Nobody goes back in rounds, so that result is of none after theirs.
+        """
+        settings = self.node.agreement.settings
+        enough = max(settings.quorum, settings.min_included)
+        if self._doubt is not None and len(self._doubt) > clients - enough:
+            heard = max(self._doubt.values()) + LOOKAHEAD
+            self.abstain_through, self._doubt = max(self.abstain_through, heard), None
+
+    def _may_open(self, round: int) -> bool:
+        aggregator = self.node.aggregator
+        if self._doubt is not None or round <= max(aggregator.round, self.abstain_through):
+            return False
+        if round > self.through:
+            self.wants_permit = True
+            return False
+        return aggregator.round == 0 or aggregator.done
