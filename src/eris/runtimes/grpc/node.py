@@ -15,7 +15,7 @@ import grpc.aio
 
 from eris.core.errors import ErisError
 from eris.protocol.codec import Limits
-from eris.protocol.directory import Directory, Joined, NotAMember
+from eris.protocol.directory import Joined, NotAMember
 from eris.protocol.member import Member, Phase
 from eris.protocol.settings import model_digest
 from eris.protocol.standing import Standing
@@ -25,10 +25,9 @@ from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAu
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import Journal
-from eris.runtimes.grpc.ledger import Ledger
-from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import Observation, Observer
+from eris.runtimes.grpc.parts import directory_channel, hosted_directory, transport_limits
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.threads import at_work, in_thread
@@ -80,7 +79,8 @@ class NetworkNode:
         """Take part until training is over (and ``linger`` has passed) or the node is stopped."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with Journal(self.folder / "journal.jsonl") as self.journal:
-            service = self._host() if self.settings.membership.host_directory else None
+            hosts = self.settings.membership.host_directory
+            service = hosted_directory(self.settings, self.agreed) if hosts else None
             transport = self._transport = self._open_transport(service)
             port = await transport.start()
             self.address = self.settings.reachable(port)
@@ -100,30 +100,7 @@ class NetworkNode:
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _host(self) -> DirectoryService:
-        """The directory that this node hosts, as it was left."""
-        shard_map = self.agreed.plan.at(self.agreed.n, self.agreed.seed)
-        terms: dict[str, Any] = {
-            "charter": self.settings.charter(self.agreed),
-            "sizes": [shard_map.size(shard) for shard in range(shard_map.shards)],
-            "start_with": self.settings.start_with,
-            "lease": self.settings.membership.lease,
-        }
-        ledger = Ledger(self.folder / "directory.sqlite")
-        state = ledger.load()
-        clock = time.monotonic
-        found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
-        return DirectoryService(found, ledger, clock, peer_identity)
-
     def _open_transport(self, service: DirectoryService | None) -> Transport:
-        shard_map = self.agreed.plan.at(self.agreed.n, self.agreed.seed)
-        largest = max(shard_map.size(shard) for shard in range(shard_map.shards))
-        limits = TransportLimits(
-            message_bytes=self.settings.message_bytes(self.agreed),
-            queue_bytes=self.settings.limits.queue_bytes,
-            # Results wait as one object in all queues: room for a round's costs a shard, not K.
-            result_bytes=self.settings.limits.queue_bytes + 8 * largest,
-        )
         return Transport(
             self.name,
             self.settings.node.listen,
@@ -131,7 +108,7 @@ class NetworkNode:
             self.identity.channel_credentials(),
             receive=self._receive,
             identify=self._identify,
-            limits=limits,
+            limits=transport_limits(self.settings, self.agreed),
             handlers=[service.handler()] if service else [],
             on_state=self._on_state,
         )
@@ -145,19 +122,10 @@ class NetworkNode:
         if membership.host_directory:
             address, name = self.address, self.name
         assert address is not None, "one of the three ways was chosen"
-        channel = grpc.aio.secure_channel(
-            f"dns:///{address}",
-            self.identity.channel_credentials(),
-            options=[
-                *KEEPALIVE,
-                ("grpc.ssl_target_name_override", name or ""),
-                ("grpc.use_local_subchannel_pool", 1),
-                ("grpc.enable_http_proxy", 0),
-                ("grpc.max_reconnect_backoff_ms", 2000),
-            ],
-        )
-        charter = self.settings.charter(self.agreed)
+        assert name is not None, "a directory has a host"
+        channel = directory_channel(self.identity, address, name)
         client = DirectoryClient(channel, address)
+        charter = self.settings.charter(self.agreed)
         return DirectoryAuthority(client, self.settings, charter), channel
 
     def _observe(self) -> Observer | None:

@@ -8,12 +8,10 @@ import urllib.request
 from dataclasses import asdict
 from typing import Any
 
-import grpc
-import grpc.aio
-
 from eris.core.errors import ErisError
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, everywhere, written
 from eris.runtimes.grpc.directory import DirectoryClient
+from eris.runtimes.grpc.parts import directory_channel
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.tls import Identity
 
@@ -40,10 +38,8 @@ async def describe(settings: NodeSettings) -> dict[str, Any]:
     address, name = settings.membership.directory, settings.membership.directory_name
     if settings.membership.host_directory:
         address, name = settings.address, settings.node.name
-    options = [("grpc.ssl_target_name_override", name or ""), ("grpc.enable_http_proxy", 0)]
-    credentials = identity.channel_credentials()
-    async with grpc.aio.secure_channel(
-        f"dns:///{address}", credentials, options=options
-    ) as channel:
-        client = DirectoryClient(channel, address or "", timeout=TIMEOUT)
+    if address is None or name is None:
+        raise ErisError("a federation with a roster has no directory to ask")
+    async with directory_channel(identity, address, name) as channel:
+        client = DirectoryClient(channel, address, timeout=TIMEOUT)
         return asdict(await client.describe())

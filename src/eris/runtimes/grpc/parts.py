@@ -1,0 +1,64 @@
+"""The parts of a node that follow from its settings alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from eris.protocol.directory import Directory
+from eris.protocol.settings import Settings
+from eris.runtimes.grpc.directory import DirectoryService
+from eris.runtimes.grpc.ledger import Ledger
+from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
+from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.tls import Identity, peer_identity
+
+LEDGER = "directory.sqlite"
+
+
+def shard_sizes(agreed: Settings) -> list[int]:
+    """Coordinates of every shard."""
+    shard_map = agreed.plan.at(agreed.n, agreed.seed)
+    return [shard_map.size(shard) for shard in range(shard_map.shards)]
+
+
+def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryService:
+    """The directory that a node hosts, as it was left."""
+    terms: dict[str, Any] = {
+        "charter": settings.charter(agreed),
+        "sizes": shard_sizes(agreed),
+        "start_with": settings.start_with,
+        "lease": settings.membership.lease,
+    }
+    ledger, clock = Ledger(settings.node.folder / LEDGER), time.monotonic
+    state = ledger.load()
+    found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
+    return DirectoryService(found, ledger, clock, peer_identity)
+
+
+def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimits:
+    """What a peer may cost, with the model that was agreed."""
+    return TransportLimits(
+        message_bytes=settings.message_bytes(agreed),
+        queue_bytes=settings.limits.queue_bytes,
+        # Results wait as one object in all queues: room for a round's costs a shard, not K.
+        result_bytes=settings.limits.queue_bytes + 8 * max(shard_sizes(agreed)),
+    )
+
+
+def directory_channel(identity: Identity, address: str, name: str) -> grpc.aio.Channel:
+    """A channel to the directory at an address, whose host must be the member of that name."""
+    return grpc.aio.secure_channel(
+        f"dns:///{address}",
+        identity.channel_credentials(),
+        options=[
+            *KEEPALIVE,
+            ("grpc.ssl_target_name_override", name),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.max_reconnect_backoff_ms", 2000),
+        ],
+    )
