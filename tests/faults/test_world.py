@@ -23,6 +23,7 @@ CIRCUMSTANCES = [
     "a shard that waited goes on",
     "a shard waits",
     "a snapshot is sent",
+    "an early contribution is asked for again",
     "an owner abstains",
     "an owner says that no result will come",
     "an update comes too late",

@@ -24,8 +24,9 @@ __all__ = ["Description", "Directory", "Impostor", "Joined", "NotAMember", "Refu
 
 LOOKAHEAD = 2
 """Rounds an owner may publish in beyond the one it has reported."""
-FURTHEST = 16
-"""Rounds more, at most, for an owner whose rounds are short."""
+FURTHEST = 4
+"""Rounds more, at most, for an owner whose rounds are short: a round takes members a message there
+and back, too, so that few of them are over before an answer is there."""
 MOST_MEMBERS = 10_000
 LAST_ROUND = 2**31
 KEPT_VIEWS = 8
@@ -75,7 +76,8 @@ class Directory:
     """The one authority over a federation's epochs.
 
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
-    member is away after ``lease`` seconds of silence.
+    member is away after ``lease`` seconds of silence. With fewer than ``least_clients`` nothing can
+    be published: there is no new view until they are back, for every one costs rounds.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
@@ -93,6 +95,7 @@ class Directory:
         start_with: int,
         lease: float,
         lookahead: int = LOOKAHEAD,
+        least_clients: int = 1,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
             raise InvalidSetting("charter", f"{charter[:40]}…", f"at most {LONGEST_CHARTER} bytes")
@@ -106,6 +109,7 @@ class Directory:
             raise InvalidSetting("lookahead", lookahead, "at least 1 round")
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
+        self.least_clients = least_clients
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
         self._members: list[Entry] = []  # by number
@@ -113,6 +117,7 @@ class Directory:
         self._views: tuple[Scheduled, ...] = ()
         self._addresses: tuple[str, ...] = ()
         self._unsettled = False  # whether the newest view may have to change
+        self._fronts: dict[int, int] = {}  # by member: the highest round when it last renewed
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -147,6 +152,7 @@ class Directory:
             self._members.append(entry)
         self._note(number, replace(entry, expires=now + self.lease))
         self._addresses = tuple(member.address for member in self._members)
+        self._fronts[number] = self._round
         self._settle()
         return Joined(number, entry.through, self.standing(number), entry.incarnation)
 
@@ -169,21 +175,45 @@ class Directory:
             self._note(number, replace(kept, presence="here"))
         # Views first: a permit granted now would put off the next view.
         self._settle()
-        # Where rounds are over faster than an answer travels, permits have to reach further.
-        pace = min(2 * max(0, round - member.round - 1), FURTHEST) if member.round else 0
-        through = max(kept.through, round + self.lookahead + pace)
+        through = max(
+            kept.through, round + self.lookahead + self._pace(number, member.round, round)
+        )
         if through > kept.through and self._owns(number, round):
             self._members[number] = replace(self._members[number], through=through)
             self.revision += 1
         return self.standing(number)
 
+    def _pace(self, number: int, before: int, round: int) -> int:
+        """How much further permits reach where rounds are over faster than an answer travels.
+
+        Rounds that a member skipped, because it was behind or a new view left them out, were not
+        fast: a permit that reaches too far costs the next view all rounds up to it.
+        """
+        front = self._round
+        moved = front - self._fronts.get(number, front)
+        self._fronts[number] = front
+        own = round - max(before, self._begins(round) - 1)
+        return min(2 * max(0, min(own, moved) - 1), FURTHEST) if before else 0
+
     def leave(
-        self, now: float, name: str, fingerprint: str, *, incarnation: int | None = None
+        self,
+        now: float,
+        name: str,
+        fingerprint: str,
+        *,
+        incarnation: int | None = None,
+        published: int | None = None,
     ) -> None:
-        """End a member's lease at once. What it was permitted still counts."""
+        """End a member's lease at once.
+
+        What it was permitted still counts, unless it says that it ``published`` up to a round only:
+        it gives the rest back, so that the next view need not leave those rounds out.
+        """
         self._expire(now)
         number = self._known(name, fingerprint, incarnation)
-        self._note(number, replace(self._members[number], presence="left"))
+        member = self._members[number]
+        through = member.through if published is None else min(member.through, max(0, published))
+        self._note(number, replace(member, presence="left", through=through))
         self._settle()
 
     def tick(self, now: float) -> bool:
@@ -247,12 +277,13 @@ class Directory:
         start_with: int,
         lease: float,
         lookahead: int = LOOKAHEAD,
+        least_clients: int = 1,
     ) -> Directory:
         """The directory as :meth:`state` described it.
 
         Every lease counts as renewed now: nobody is left out because the directory was away.
         """
-        directory = cls(charter, sizes, start_with, lease, lookahead)
+        directory = cls(charter, sizes, start_with, lease, lookahead, least_clients)
         try:
             begun_with = state["charter"]
             directory._members = [
@@ -319,6 +350,8 @@ class Directory:
         self._unsettled = False
         here = [n for n, member in enumerate(self._members) if member.here]
         clients = tuple(number for number in here if self._members[number].client)
+        if len(clients) < self.least_clients:
+            return False
         if not clients or (not self._views and len(here) < self.start_with):
             return False
         names = tuple(member.name for member in self._members)
@@ -333,6 +366,11 @@ class Directory:
         self._views = (*before, newest)[-KEPT_VIEWS:]
         self.revision += 1
         return True
+
+    def _begins(self, round: int) -> int:
+        """The first round of the view that holds in a round."""
+        begun = [view.from_round for view in self._views if view.from_round <= round]
+        return begun[-1] if begun else 0
 
     def _owns(self, number: int, round: int) -> bool:
         """Whether a member owns a shard in the view of a round or in one to come."""

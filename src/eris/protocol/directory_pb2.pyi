@@ -41,10 +41,12 @@ class RenewRequest(_message.Message):
     def __init__(self, round: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ("incarnation",)
+    __slots__ = ("incarnation", "published")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
-    def __init__(self, incarnation: _Optional[int] = ...) -> None: ...
+    published: int
+    def __init__(self, incarnation: _Optional[int] = ..., published: _Optional[int] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ("time",)

@@ -31,6 +31,16 @@ class Ownership:
         """By round: (segment, client) of contributions that came before it could be opened."""
 
     @property
+    def unsure(self) -> bool:
+        """Whether it may have published in rounds that it does not know of."""
+        return self._doubt is not None
+
+    @property
+    def published(self) -> int | None:
+        """The last round in which it may have published; None if it does not know."""
+        return None if self.unsure else max(self.abstain_through, self.node.aggregator.round)
+
+    @property
     def last_over(self) -> int:
         """The last round in which this owner publishes nothing any more."""
         return max(self.abstain_through, self.node.aggregator.round - 1)

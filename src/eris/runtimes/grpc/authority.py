@@ -41,8 +41,8 @@ class Authority(Protocol):
         """Say where this member is; hear which views hold and what it may publish."""
         ...
 
-    async def leave(self) -> None:
-        """Say that this member goes away."""
+    async def leave(self, published: int | None) -> None:
+        """Say that this member goes away, and the last round it may have published in."""
         ...
 
 
@@ -72,16 +72,17 @@ class DirectoryAuthority:
         """Keep the lease."""
         return await self._client.renew(round)
 
-    async def leave(self) -> None:
+    async def leave(self, published: int | None) -> None:
         """End the lease."""
-        await self._client.leave()
+        await self._client.leave(published)
 
 
 class RosterAuthority:
     """A list of members for good. What this node may have published it notes on its own disk.
 
-    Without that note (its disk is lost) nobody knows; the node then publishes nothing in the first
-    rounds it hears of.
+    Without that note (its disk is lost) nobody knows; the node then publishes nothing until it has
+    heard how far the others are. Only then is there a note again: a second loss in between must
+    not look like a start from the beginning.
     """
 
     clock_offset: float | None = None
@@ -110,17 +111,21 @@ class RosterAuthority:
     async def renew(self, round: int) -> Standing:
         """Note what may be published from now on, before it is."""
         through = max(self._through, round + LOOKAHEAD)
+        if self.lost and not round:
+            return self._standing()
         if through > self._through:
             try:
                 write_ledger(self._path.parent, through)
             except ErisError as failed:
                 # As with a directory that cannot write: the node goes on, and asks again.
                 raise DirectoryUnavailable(str(failed)) from failed
-            self._through = through
+            self._through, self.lost = through, False
         return self._standing()
 
-    async def leave(self) -> None:
-        """Nobody is told: a roster does not change."""
+    async def leave(self, published: int | None) -> None:
+        """Nobody is told: a roster does not change. What was not published is given back."""
+        if published is not None and published < self._through:
+            write_ledger(self._path.parent, published)
 
     def _standing(self) -> Standing:
         views = (Scheduled(self.view, 1),)

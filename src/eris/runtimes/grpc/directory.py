@@ -131,7 +131,8 @@ class DirectoryService:
 
     async def _leave(self, caller: tuple[str, str], request: wire.LeaveRequest) -> wire.Left:
         incarnation = _joined_before(request.incarnation)
-        self.directory.leave(self._clock(), *caller, incarnation=incarnation)
+        published = request.published if request.HasField("published") else None
+        self.directory.leave(self._clock(), *caller, incarnation=incarnation, published=published)
         await self._save()
         return wire.Left(time=self._wall_clock())
 
@@ -231,9 +232,9 @@ class DirectoryClient:
         self.clock_offset = answer.time - middle
         return self._understood(standing_from_wire, answer)
 
-    async def leave(self) -> None:
-        """End the lease."""
-        request = wire.LeaveRequest(incarnation=self._incarnation)
+    async def leave(self, published: int | None = None) -> None:
+        """End the lease, and give back what was permitted beyond the last round published in."""
+        request = wire.LeaveRequest(incarnation=self._incarnation, published=published)
         await self._call("Leave", request, wire.Left)
 
     async def describe(self) -> Description:

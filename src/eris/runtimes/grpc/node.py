@@ -225,7 +225,7 @@ class NetworkNode:
             except TimeoutError:
                 pass
             driver.renew.clear()
-            standing = await self._renewed(authority, driver.member.round)
+            standing = await self._renewed(authority, _reached(driver.member, authority))
             if standing is None:
                 await asyncio.sleep(min(0.5, pause))
                 driver.renew.set()
@@ -386,7 +386,7 @@ class NetworkNode:
             driver.recorder.close(driver.member.model)
         try:
             async with asyncio.timeout(GRACE):
-                await authority.leave()
+                await authority.leave(driver.member.ownership.published)
         except (ErisError, TimeoutError) as error:
             event(_log, logging.INFO, "left without a word", problem=str(error) or "no answer")
 
@@ -448,6 +448,14 @@ async def _whole(write: Callable[..., None], *args: object) -> None:
     except asyncio.CancelledError:
         await asyncio.wait({writing})
         raise
+
+
+def _reached(member: Member, authority: Authority) -> int:
+    """The round to tell the authority; with a roster whose note is lost, 0 until it can be written
+    anew, and then at least what has to be in it."""
+    if isinstance(authority, RosterAuthority) and authority.lost:
+        return 0 if member.ownership.unsure else max(member.round, member.ownership.abstain_through)
+    return member.round
 
 
 def serve(settings: NodeSettings) -> None:

@@ -32,6 +32,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "sizes": shard_sizes(agreed),
         "start_with": settings.start_with,
         "lease": settings.membership.lease,
+        "least_clients": max(agreed.quorum, agreed.min_included),
     }
     ledger, clock = Ledger(settings.node.folder / LEDGER), time.monotonic
     state = ledger.load()
