@@ -15,7 +15,7 @@ What keeps a round to one result a segment, whatever fails:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
@@ -45,6 +45,9 @@ from eris.protocol.standing import Standing
 
 LISTENING = 8
 """Times of asking in which an owner that lives will have said something."""
+
+RESENT = 64
+"""Segments that are sent again at a time, of all shards alike."""
 
 
 class Phase(Enum):
@@ -244,10 +247,11 @@ class Member:
         self._quiet_from(now)
         return self._proceed(now)
 
-    def pull(self, now: float) -> list[Outgoing] | None:
+    def pull(self, now: float, full: Container[int] = ()) -> list[Outgoing] | None:
         """The next contributions, at most one a shard; None if there are none to send now.
 
-        A runtime calls this as long as it has room for what is to be sent.
+        A runtime calls this as long as it has room for what is to be sent, and says which members
+        it has no room for: their segments wait, those of others do not.
         """
         if self._dispatch is None:
             return None
@@ -256,7 +260,7 @@ class Member:
         later = self.ownership.opens_later(self.round)
         segments = self._dispatch.take(
             over=lambda key: versions[key] >= self.round or key in self._barren,
-            waits=lambda shard: later and owners[shard] == self.me,
+            waits=lambda shard: owners[shard] in full or (later and owners[shard] == self.me),
         )
         if not segments:
             return out or None
@@ -398,7 +402,8 @@ class Member:
         out = self.node.client.ask(wanted, everyone=self.phase is Phase.DONE)
         if self._dispatch is not None and not catching:
             self._dispatch.drop()
-            out += self._contributions(self.missing(self.round))
+            first = sorted(self.missing(self.round), key=lambda key: (key[1], key[0]))
+            out += self._contributions(first[:RESENT])
         return out
 
     def _hopeless(self) -> bool:

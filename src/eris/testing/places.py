@@ -81,6 +81,7 @@ class Authority:
         self.shape, self._clock, self._make = shape, clock, make
         self._terms: dict[str, Any] = {
             "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
+            "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
         self.directory: Directory | None = None
         self.roster: tuple[Scheduled, ...] = ()
@@ -116,11 +117,13 @@ class Authority:
         self._keep(self.directory)
         return standing
 
-    def leave(self, host: int, joined: Joined) -> None:
-        """End a host's lease."""
+    def leave(self, host: int, joined: Joined, published: int | None) -> None:
+        """End a host's lease; it has published up to a round only."""
         if self.directory is not None:
             name = f"member-{host}"
-            self.directory.leave(self._clock(), name, name, incarnation=joined.incarnation)
+            self.directory.leave(
+                self._clock(), name, name, incarnation=joined.incarnation, published=published
+            )
             self._keep(self.directory)
 
     def _keep(self, directory: Directory) -> None:

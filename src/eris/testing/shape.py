@@ -44,6 +44,8 @@ class Shape:
     """Of the coordinates; 1 without compression."""
     history: int = 2
     adaptive: bool = False
+    cautious: bool = False
+    """Whether the directory makes no view with too few clients for a result."""
 
     @classmethod
     def drawn(cls, seed: int) -> Shape:
@@ -75,6 +77,7 @@ class Shape:
             kept=(0.5, 1.0)[below(5) // 3],
             history=1 + below(3),
             adaptive=below(3) == 0,
+            cautious=below(2) == 0,
         )
 
     @property

@@ -148,7 +148,8 @@ class World:
                 self.weather.struck[kind] += 1
                 self._note_fault()
                 if kind is Trouble.LEAVE and host.joined is not None:
-                    self._carry(host.number, 0, partial(self._leave, host, host.joined))
+                    published = host.member.ownership.published if host.member else None
+                    self._carry(host.number, 0, partial(self._leave, host, host.joined, published))
                     host.store()
                 host.stop()
                 if kind is Trouble.LOSS:
@@ -232,9 +233,9 @@ class World:
         if not host.up:
             self._start(host)
 
-    def _leave(self, host: Host, joined: Joined) -> None:
+    def _leave(self, host: Host, joined: Joined, published: int | None) -> None:
         with suppress(Refused):  # it may have started again
-            self.authority.leave(host.number, joined)
+            self.authority.leave(host.number, joined, published)
 
     def _welcome(self, host: Host, start: int, joined: Joined) -> None:
         """A member's first answer; a call that was made again has only the last one's."""

@@ -19,6 +19,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.codec import Limits, decode, encode
 from eris.protocol.member import Job, Member, Phase
+from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
 from eris.protocol.standing import Standing
 from eris.runtimes.grpc.journal import Journal
@@ -29,8 +30,6 @@ from eris.runtimes.grpc.transport import Transport
 from eris.training.trainer import Learner, StatefulTrainer, as_update, check_update
 
 _log = logging.getLogger("eris.node")
-SETTLING = 1.0
-"""Seconds after which contributions are produced although a peer's queue is full."""
 
 
 class Driver:
@@ -185,29 +184,32 @@ class Driver:
     async def _pump(self) -> None:
         """Produce contributions as fast as they can be sent."""
         while True:
-            await self._pulling.wait()
-            if not self._room():
-                try:
-                    async with asyncio.timeout(SETTLING):
-                        await self.transport.drained()
-                except TimeoutError:
-                    pass  # whoever does not take them in time does without
             async with self.moving:
-                out = self.member.pull(self._now())
-                if out is None:
-                    self._pulling.clear()
-                else:
+                out = self.member.pull(self._now(), self._full())
+                if out is not None:
                     self._after(out)
-            await asyncio.sleep(0)
+            if out is not None:
+                await asyncio.sleep(0)  # others have work to do, too
+                continue
+            self._pulling.clear()
+            waiting = [asyncio.ensure_future(self._pulling.wait()),
+                       asyncio.ensure_future(self.transport.drained())]  # fmt: skip
+            try:
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in waiting:
+                    one.cancel()
 
-    def _room(self) -> bool:
-        """Whether every owner that can be reached has room for a contribution."""
-        view = self.member.view
-        owners = {view.members[owner] for owner in view.owners if owner >= 0}
-        counters = self.transport.counters
-        limit = self.transport.limits.queue_bytes // 2
-        reached = (name for name in owners if name in counters and counters[name].connected)
-        return all(self.transport.room(name) >= limit for name in reached)
+    def _full(self) -> set[int]:
+        """Owners whose queue has no room for another contribution."""
+        view, limits = self.member.view, self.transport.limits
+        needed = min(limits.message_bytes, limits.queue_bytes // 2)
+        return {
+            owner
+            for owner in set(view.owners)
+            if owner not in (NOBODY, self.member.me)
+            and self.transport.room(view.members[owner]) < needed
+        }
 
     async def _watch(self) -> None:
         """Let the member's time pass."""
