@@ -135,8 +135,9 @@ def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_result_below_the_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caught by: a result includes at least a quorum."""
-    monkeypatch.setattr(Aggregator, "_enough", 1)
-    catch(monkeypatch, "fewer than", Trouble.SLOW, Trouble.CRASH)
+    # Two of five: enough for min_included, which every replica checks, but no majority.
+    monkeypatch.setattr(Aggregator, "_enough", 2)
+    catch(monkeypatch, "fewer than", Trouble.SLOW, Trouble.CRASH, shape=Shape(members=5))
 
 
 def test_a_client_that_is_not_told_that_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
