@@ -77,7 +77,7 @@ def test_a_shard_nobody_may_take_over_waits_and_a_lost_quorum_burns_no_rounds(
         nodes.kill("cleo")
         nodes.lead(4)
         nodes.until_said("ben", "nobody")
-        alone = nodes.views("anna")[-1]
+        alone = nodes.views("ben")[-1]
         shard, start = alone["owners"].index("nobody"), alone["from_round"]
         nodes.step(start, start + 4, "anna", "ben", "dora")
         # Three of four are the quorum; without dora it is lost.

@@ -226,13 +226,13 @@ class Watch:
         """Look again and again until something holds; a node that fails is an error."""
         while True:
             self.look()
-            if until():
-                return
             for name in self.federation.names:
                 # One that was killed may come back; one that gave up has said why.
                 if (code := self.federation.exit_code(name) or 0) > 0:
                     log = self.federation.log(name)
                     raise ErisError(f"{name} ended with code {code}; the end of its log:\n{log}")
+            if until():
+                return
             time.sleep(pause)
 
     def over(self) -> bool:
