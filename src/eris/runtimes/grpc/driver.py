@@ -136,10 +136,10 @@ class Driver:
         view, start = self.member.agreement.view, self.member.agreement.newest_from
         names = [view.members[owner] if owner >= 0 else "nobody" for owner in view.owners]
         clients = [view.members[client] for client in view.clients]
-        event(_log, logging.INFO, "view", epoch=view.epoch, from_round=start, owners=names,
-              clients=len(clients))  # fmt: skip
         self.journal.write("view", epoch=view.epoch, from_round=start, owners=names,
                            members=view.members, clients=clients)  # fmt: skip
+        event(_log, logging.INFO, "view", epoch=view.epoch, from_round=start, owners=names,
+              clients=len(clients))  # fmt: skip
         if self.recorder is not None:
             self.recorder.in_view(view)
 
