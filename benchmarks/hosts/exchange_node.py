@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 from benchmarks.hosts.certificates import Certificates
+from benchmarks.hosts.serving import served
 
 METHOD = "/eris.benchmark.Exchange/Deliver"
 WINDOW = 4
@@ -162,23 +163,13 @@ class Member:
 
 async def serve(member: Member, task: Task) -> tuple[grpc.aio.Server, int]:
     """Listen for the peers' streams; the server and its port."""
-    authority, certificate, key = Certificates(Path(task.certificates)).contents()
 
     async def deliver(requests: AsyncIterator[bytes], context: Any) -> bytes:
         async for message in requests:
             member.receive(message)
         return b""
 
-    service, _, method = METHOD[1:].partition("/")
-    handler: Any = grpc.stream_unary_rpc_method_handler(deliver)
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {method: handler}),)
-    )
-    credentials = grpc.ssl_server_credentials([(key, certificate)], authority, True)
-    port = server.add_secure_port(f"{task.address}:0", credentials)
-    await server.start()
-    return server, port
+    return await served(METHOD, deliver, task.address, Certificates(Path(task.certificates)))
 
 
 async def dial(member: Member, task: Task, targets: list[str]) -> list[grpc.aio.Channel]:

@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 from benchmarks.hosts.certificates import Certificates, issue
 from benchmarks.hosts.places import Loopback, ended_at_last, environment, module
+from benchmarks.hosts.serving import served
 
 PIECE = 1 << 20
 METHOD = "/eris.benchmark.Stream/Deliver"
@@ -63,23 +64,13 @@ async def _send(
 
 
 async def _receive(certificates: Certificates) -> None:
-    authority, certificate, key = certificates.contents()
-
     async def deliver(requests: AsyncIterator[bytes], context: Any) -> bytes:
         arrived = 0
         async for piece in requests:
             arrived += len(piece)
         return json.dumps({"bytes": arrived}).encode()
 
-    service, _, method = METHOD[1:].partition("/")
-    handler: Any = grpc.stream_unary_rpc_method_handler(deliver)
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {method: handler}),)
-    )
-    credentials = grpc.ssl_server_credentials([(key, certificate)], authority, True)
-    port = server.add_secure_port(f"{Loopback().address}:0", credentials)
-    await server.start()
+    server, port = await served(METHOD, deliver, Loopback().address, certificates)
     sys.stdout.write(json.dumps({"port": port}) + "\n")
     sys.stdout.flush()
     await server.wait_for_termination()

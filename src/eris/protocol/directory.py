@@ -17,13 +17,11 @@ from eris.core.errors import ErisError, InvalidSetting
 from eris.protocol.charter import LONGEST_CHARTER, differences
 from eris.protocol.enrolment import Entry, Impostor, MemberStatus, NotAMember, Refused
 from eris.protocol.membership import NOBODY, View
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.succession import Candidate, assign, heirs
 
 __all__ = ["Description", "Directory", "Impostor", "Joined", "NotAMember", "Refused"]
 
-LOOKAHEAD = 2
-"""Rounds an owner may publish in beyond the one it has reported."""
 FURTHEST = 4
 """Rounds more, at most, for an owner whose rounds are short: a round takes members a message there
 and back, too, so that few of them are over before an answer is there."""

@@ -9,9 +9,7 @@ from __future__ import annotations
 from eris.protocol.agreement import Key
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Refusal
 from eris.protocol.node import Node
-
-LOOKAHEAD = 2
-"""Rounds beyond the one it is in that an owner may have published in."""
+from eris.protocol.standing import LOOKAHEAD
 
 
 class Ownership:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from eris.protocol.membership import View
 
+LOOKAHEAD = 2
+"""Rounds an owner may publish in beyond the one it has reported."""
+
 
 @dataclass(frozen=True)
 class Scheduled:

@@ -9,10 +9,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from eris.protocol.directory import LOOKAHEAD, Directory, Joined
+from eris.protocol.directory import Directory, Joined
 from eris.protocol.member import Job, Member
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 from eris.testing.shape import Shape
 
 LEASE = 2.0

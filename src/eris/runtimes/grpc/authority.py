@@ -6,21 +6,20 @@ that time each other out would split the federation.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from pathlib import Path
 from typing import Protocol
 
 from eris.core.errors import ErisError
-from eris.protocol.directory import LOOKAHEAD, Joined
+from eris.protocol.directory import Joined
 from eris.protocol.membership import View
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.succession import Candidate, assign
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
 from eris.runtimes.grpc.roster import Roster
 from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.storage import replace
 
 LEDGER = "ledger.json"
 
@@ -145,18 +144,5 @@ def roster_view(roster: Roster, settings: Settings) -> View:
 
 def write_ledger(folder: Path, through: int) -> None:
     """Note the last round whose results this node may have published."""
-    path = folder / LEDGER
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"through": through}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as failed:
-        with contextlib.suppress(OSError):  # a disk that has become read-only
-            temporary.unlink(missing_ok=True)
-        reason = failed.strerror or str(failed)
-        raise ErisError(
-            f"{path} cannot be written: {reason}; this node publishes nothing until it can"
-        ) from failed
+    text = json.dumps({"through": through}).encode()
+    replace(folder / LEDGER, [text], "this node publishes nothing until it can")

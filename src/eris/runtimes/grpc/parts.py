@@ -16,7 +16,7 @@ from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.tls import Identity, peer_identity
 
-LEDGER = "directory.sqlite"
+DIRECTORY_FILE = "directory.sqlite"
 
 
 def shard_sizes(agreed: Settings) -> list[int]:
@@ -34,7 +34,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "lease": settings.membership.lease,
         "least_clients": max(agreed.quorum, agreed.min_included),
     }
-    ledger, clock = Ledger(settings.node.folder / LEDGER), time.monotonic
+    ledger, clock = Ledger(settings.node.folder / DIRECTORY_FILE), time.monotonic
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
     return DirectoryService(found, ledger, clock, peer_identity)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -23,8 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.protocol.enrolment import NAME
 
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # ca.pem is the authority's file, and any member's certificate may also stand for localhost.
 _TAKEN = ("ca", "localhost")
 
@@ -44,7 +43,7 @@ def checked_name(name: str) -> str:
     eris.core.errors.InvalidSetting: member's name is 'Clinic 1'; expected 1 to 63 characters of \
 a-z, 0-9 and "-", with no "-" at the ends, and neither ca nor localhost
     """
-    if not _NAME.fullmatch(name) or name in _TAKEN:
+    if not NAME.fullmatch(name) or name in _TAKEN:
         expected = '1 to 63 characters of a-z, 0-9 and "-", with no "-" at the ends'
         raise InvalidSetting("member's name", name, f"{expected}, and neither ca nor localhost")
     return name

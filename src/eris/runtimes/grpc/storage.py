@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +20,26 @@ from safetensors import SafetensorError, safe_open
 
 from eris.core.errors import ErisError
 
+Buffer: TypeAlias = bytes | memoryview
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 _KINDS = {"float32": "F32", "int64": "I64", "float64": "F64", "uint8": "U8"}
 
 
 def save(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
     """Replace a file by one with these arrays; if that fails, the old one stays."""
-    temporary = path.with_name(f".{path.name}.tmp")
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    pieces = (array.data for array in contiguous.values())
+    replace(path, chain([_header(contiguous, about)], pieces), "the last one is kept")
+
+
+def replace(path: Path, pieces: Iterable[Buffer], otherwise: str) -> None:
+    """Replace a file by one with these bytes, whole and on the disk; ``otherwise`` says what
+    holds where that fails."""
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(_header(contiguous, about))
-            for array in contiguous.values():
-                file.write(array.data)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -39,7 +47,7 @@ def save(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str
         with contextlib.suppress(OSError):  # a disk that has become read-only
             temporary.unlink(missing_ok=True)
         reason = failed.strerror or str(failed)
-        raise ErisError(f"{path} cannot be written: {reason}; the last one is kept") from failed
+        raise ErisError(f"{path} cannot be written: {reason}; {otherwise}") from failed
 
 
 def load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]] | None:
