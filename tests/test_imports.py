@@ -17,7 +17,7 @@ MAY_SEE = {
     "runtimes": {"core", "protocol", "methods", "training"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
-    "audit": {"core", "protocol"},
+    "audit": {"core", "protocol", "training", "theory"},
     "data": {"core"},
     "models": {"core"},
 }

@@ -71,6 +71,24 @@ class GossipSettings:
         """64 bits of the agreement's hash; every message carries it."""
         return int.from_bytes(hashlib.sha256(self.canonical.encode()).digest()[:8], "little")
 
+    @classmethod
+    def from_canonical(cls, text: str) -> GossipSettings:
+        """The agreement that a text of :attr:`canonical` is of, as transcripts carry it.
+
+        >>> agreed = GossipSettings(n=10, nodes=3, method="el", parameters=(("degree", 2),))
+        >>> GossipSettings.from_canonical(agreed.canonical) == agreed
+        True
+        """
+        try:
+            found = json.loads(text)
+            if found.pop("kind") != "gossip":
+                raise ValueError("not of members that gossip")
+            found["parameters"] = tuple((name, value) for name, value in found["parameters"])
+            return cls(**found)
+        except (ValueError, KeyError, TypeError, AttributeError) as broken:
+            expected = f"the agreement of members that gossip ({broken!r})"
+            raise InvalidSetting("settings", f"{text[:40]}…", expected) from None
+
     def header(self, sender: int, round: int, chunk: int, step: int) -> Header:
         """The header of a share of this federation."""
         return Header(self.fingerprint, EPOCH, sender, round, chunk, step)

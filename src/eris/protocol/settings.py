@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.combine import FixedPoint, NonFinite
-from eris.core.compress import Compressor, RandK, RandP, TopK
+from eris.core.compress import QSGD, Compressor, Natural, RandK, RandP, TopK, UniformQuantiser
 from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
-from eris.core.rules import FedAvg, ServerRule
-from eris.core.shards import RandomPlan, ShardPlan
+from eris.core.rules import RULES, FedAvg, ServerRule
+from eris.core.shards import (
+    ContiguousPlan,
+    InterleavedPlan,
+    RandomPlan,
+    ShardPlan,
+    WeightedPlan,
+)
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,46 @@ class Settings:
     def fingerprint(self) -> int:
         """64 bits of the agreement's hash; every message carries it."""
         return int.from_bytes(hashlib.sha256(self.canonical.encode()).digest()[:8], "little")
+
+    @classmethod
+    def from_canonical(cls, text: str) -> Settings:
+        """The agreement that a text of :attr:`canonical` is of, as transcripts carry it.
+
+        >>> agreed = Settings(n=9, plan=RandomPlan(3), compressor=RandP(0.5))
+        >>> Settings.from_canonical(agreed.canonical) == agreed
+        True
+        """
+        try:
+            found = json.loads(text)
+            for part, kind in zip(_PARTS, found.pop("kinds"), strict=True):
+                if kind != "NoneType":
+                    found[part] = _made(_KINDS[kind], found[part])
+            found["precision"] = _made(FixedPoint, found["precision"])
+            settings = cls(**found)
+        except (ValueError, KeyError, TypeError, AttributeError) as broken:
+            expected = f"the agreement of a federation of this version ({broken!r})"
+            raise InvalidSetting("settings", f"{text[:40]}…", expected) from None
+        if settings.canonical != text:
+            raise InvalidSetting("settings", f"{text[:40]}…", "an agreement of this version")
+        return settings
+
+
+_PARTS = ("plan", "rule", "compressor")
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(RandomPlan, InterleavedPlan, ContiguousPlan, WeightedPlan),
+        *(RandP, RandK, QSGD, UniformQuantiser, Natural, Prune),
+        *RULES.values(),
+    )
+}
+
+
+def _made(kind: type[Any], values: dict[str, Any]) -> Any:
+    """A part of the settings; JSON has lists where the part has a tuple."""
+    made = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    settable = {item.name for item in fields(kind) if item.init}
+    return kind(**{key: value for key, value in made.items() if key in settable})
 
 
 def _plain(value: object) -> object:

@@ -1,13 +1,12 @@
 """The record of a run: every message as it was sent, and what an observer sees of it.
 
-An adversary is given an :class:`Observation` cut from a transcript, never the inside of a run.
-Every member receives all published results; an aggregator also receives other clients'
-contributions to the shards it owns; a link carries what one member sends another.
+An adversary is given an :class:`Observation` cut from a transcript, never the inside of a run
+(:mod:`eris.protocol.observers` says who sees what).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -19,8 +18,10 @@ from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.vectors import Vector
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.codec import VERSION, decode
+from eris.protocol.membership import NOBODY
 from eris.protocol.membership import View as Membership
 from eris.protocol.messages import Contribution, Message, Result, Share
+from eris.protocol.observers import Observer
 
 _MAGIC = b"ERIS-TRANSCRIPT\n"
 _LARGEST_RECORD = 1 << 30
@@ -110,58 +111,70 @@ class Transcript:
 
     def as_aggregator(self, member: int) -> Observation:
         """All that a member that owns shards sends and receives."""
-        owners = self._owners()
-        if member not in owners:
-            known = ", ".join(map(str, sorted(owners))) or "none; this run had no owners"
-            raise InvalidSetting("observer", member, f"a member that owns a shard: {known}")
-        return self._seen_by(f"aggregator {member}", {member}, lambda r: _touches(r, {member}))
+        return self.seen_by(self.aggregator(member))
 
     def as_server(self) -> Observation:
         """All that the one owner of everything sees (central methods)."""
-        owners = self._owners()
-        if len(owners) != 1:
-            raise InvalidSetting("observer", "server", f"one owner; this run had {len(owners)}")
-        return self.as_aggregator(owners.pop())
+        return self.seen_by(self.server())
 
     def as_member(self, member: int) -> Observation:
         """A plain member: what everyone gets (results), and what it sends itself."""
-        self._known(member)
-        return self._seen_by(
-            f"member {member}",
-            {member},
-            lambda r: (
-                r.sender == member
-                or (member in r.arrived and not isinstance(r.message, Contribution))
-            ),
-        )
+        return self.seen_by(self.member(member))
 
     def as_neighbour(self, member: int) -> Observation:
         """A node that gossips: what reaches it, through its virtual nodes too, and what it sends.
 
         Virtual nodes pass on what they receive, so their owner's view holds it.
         """
-        self._known(member)
-        if self._owners():
-            raise InvalidSetting("observer", "neighbour", "a run in which nodes gossip")
-        return self._seen_by(f"neighbour {member}", {member}, lambda r: _touches(r, {member}))
+        return self.seen_by(self.neighbour(member))
 
     def as_coalition(self, members: Iterable[int]) -> Observation:
         """Several members that put together all they send and receive."""
-        group = set(members)
-        for member in group:
-            self._known(member)
-        return self._seen_by(f"coalition of {len(group)}", group, lambda r: _touches(r, group))
+        return self.seen_by(self.coalition(members))
 
     def as_link(self, sender: int, receiver: int) -> Observation:
         """An eavesdropper on what one member sends another."""
+        return self.seen_by(self.link(sender, receiver))
+
+    def aggregator(self, member: int) -> Observer:
+        """The owner of shards of that number."""
+        owners = self.owners
+        if member not in owners:
+            known = ", ".join(map(str, sorted(owners))) or "none; this run had no owners"
+            raise InvalidSetting("observer", member, f"a member that owns a shard: {known}")
+        return Observer("aggregator", frozenset({member}))
+
+    def server(self) -> Observer:
+        """The one owner of everything."""
+        owners = self.owners
+        if len(owners) != 1:
+            raise InvalidSetting("observer", "server", f"one owner; this run had {len(owners)}")
+        return self.aggregator(min(owners))
+
+    def member(self, member: int) -> Observer:
+        """A member as one that owns nothing."""
+        self._known(member)
+        return Observer("member", frozenset({member}))
+
+    def neighbour(self, member: int) -> Observer:
+        """A node that gossips."""
+        self._known(member)
+        if self.owners:
+            raise InvalidSetting("observer", "neighbour", "a run in which nodes gossip")
+        return Observer("neighbour", frozenset({member}))
+
+    def coalition(self, members: Iterable[int]) -> Observer:
+        """Members that put together what they have."""
+        group = frozenset(members)
+        for member in group:
+            self._known(member)
+        return Observer("coalition", group)
+
+    def link(self, sender: int, receiver: int, *, both_ways: bool = False) -> Observer:
+        """A tap on what one member sends another, and on what comes back."""
         self._known(sender)
         self._known(receiver)
-        return self._seen_by(
-            f"link {sender} to {receiver}",
-            set(),
-            # On the wire it was, whether or not it got to the other end.
-            lambda r: r.sender == sender != receiver and receiver in r.receivers,
-        )
+        return Observer("link", link=(sender, receiver), both_ways=both_ways)
 
     def as_final_model(self) -> Observation:
         """Someone who is given the trained model and nothing else."""
@@ -169,21 +182,21 @@ class Transcript:
             raise InvalidSetting("observer", "final model", "a transcript of a finished run")
         return Observation("final model", (), final_model=self.final_model)
 
-    def _owners(self) -> set[int]:
+    @property
+    def owners(self) -> set[int]:
         """Everyone who ever owned a shard."""
         views = self.epochs.values() if self.epochs else (self.membership,)
-        return {owner for view in views for owner in view.owners}
+        return {owner for view in views for owner in view.owners} - {NOBODY}
 
     def _known(self, member: int) -> None:
         count = len(self.membership.members)
         if not 0 <= member < count:
             raise InvalidSetting("observer", member, f"a member's number, 0 to {count - 1}")
 
-    def _seen_by(
-        self, observer: str, members: set[int], sees: Callable[[Record], bool]
-    ) -> Observation:
-        seen = tuple(record for record in self.records if sees(record))
-        return Observation(observer, seen, frozenset(members))
+    def seen_by(self, observer: Observer) -> Observation:
+        """What an observer has of this run."""
+        seen = tuple(filter(observer.sees, self.records))
+        return Observation(observer.name, seen, observer.members)
 
     # -- files --------------------------------------------------------------------------------
 
@@ -235,10 +248,6 @@ class Transcript:
             except DecodeError as error:
                 raise MalformedMessage(str(path), f"is damaged ({error})") from None
         return transcript
-
-
-def _touches(record: Record, members: set[int]) -> bool:
-    return record.sender in members or not members.isdisjoint(record.arrived)
 
 
 def write_header(file: BinaryIO, transcript: Transcript) -> None:

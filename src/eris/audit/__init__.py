@@ -1,0 +1,1 @@
+"""Attacks on what an observer of a run was sent, and what they found."""

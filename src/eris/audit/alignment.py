@@ -1,0 +1,165 @@
+"""White-box scores: how a client's observed update is aligned with a candidate's gradient.
+
+A client that trained on a sample moved along its gradient, so ⟨∇ℓ(c), g_k⟩ on the coordinates that
+an observer sees is larger for what is in than for what is out. An inner product is a sum over
+coordinates: it is computed once a message, and an observer's score is the sum over the messages
+that reached it, whoever and however many it is.
+
+An observer that was sent no contribution of a client (a plain member) is left with what was
+published: the mean, in which the client is one of many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit import kernels
+from eris.audit.candidates import Candidates
+from eris.audit.gradients import SampleModel
+from eris.audit.watch import Pieces, Sight
+from eris.core.vectors import Vector
+
+Scores = NDArray[np.float64]
+
+PAPER, ALIGNED, NORMALISED, COSINE = "paper", "aligned", "normalised", "cosine"
+NAMES = (PAPER, ALIGNED, NORMALISED, COSINE)
+"""Of the scores.
+
+- ``paper``: the inner product with what was sent, as it was sent;
+- ``aligned``: with the update, the shift undone;
+- ``normalised``: ``aligned``, divided by the norm of the candidate's gradient there;
+- ``cosine``: divided by the norm of the update as well.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """The scores of a round, by observer and candidate, and how much of the updates was seen."""
+
+    observers: tuple[int, ...]
+    scores: Mapping[str, Scores]
+    visible: NDArray[np.float64]
+    """By observer: coordinates of a client's own update that it saw, on average over clients."""
+
+
+class Aligner:
+    """Scores candidates, each at its own client, round by round."""
+
+    def __init__(self, samples: SampleModel, candidates: Candidates) -> None:
+        self.samples, self.candidates = samples, candidates
+        self.clients = candidates.clients
+        number = {client: at for at, client in enumerate(self.clients)}
+        self._of = np.array([number[client] for client in candidates.client.tolist()])
+
+    def align(self, sight: Sight) -> Alignment:
+        """Score every candidate for every observer of a sight."""
+        seen = np.stack([sight.seen(client) for client in self.clients], axis=1)
+        blind = not seen.any(axis=2).all()
+        pieces = [sight.pieces(client, published=blind) for client in self.clients]
+        there = [found for found in pieces if found is not None]
+        if not there:
+            return self._nothing(sight.observers)
+        table = _Table(
+            len(self.candidates), len(there[0].sizes), shifted=sight.shifted, blind=blind
+        )
+        taking_part = np.array([found is not None for found in pieces])
+        places = np.flatnonzero(taking_part[self._of])
+        stacked = [None if found is None else table.rows_of(found) for found in pieces]
+        for place, gradient in self.samples.gradients(sight.model, places):
+            found, rows = pieces[self._of[place]], stacked[self._of[place]]
+            assert found is not None
+            assert rows is not None
+            table.add(place, gradient, found, rows)
+        lengths = [None if found is None else _lengths(found, rows)  # type: ignore[arg-type]
+                   for found, rows in zip(pieces, stacked, strict=True)]  # fmt: skip
+        sizes = np.stack([np.zeros(seen.shape[2]) if p is None else p.sizes for p in pieces])
+        visible = np.einsum("okp,kp->ok", seen, sizes).mean(axis=1)
+        return Alignment(sight.observers, self._scores(sight, table, seen, lengths), visible)
+
+    def _scores(
+        self,
+        sight: Sight,
+        table: _Table,
+        seen: NDArray[np.bool_],
+        lengths: Sequence[NDArray[np.float64] | None],
+    ) -> dict[str, Scores]:
+        """From products by piece to scores by observer."""
+        width = table.squares.shape[1]
+        empty = np.zeros((table.products.shape[1], width))
+        norms = np.stack([empty if found is None else found for found in lengths])
+        scores = {name: np.zeros((len(sight.observers), len(self._of))) for name in NAMES}
+        for row in range(len(sight.observers)):
+            mine = seen[row]
+            alone = ~mine.any(axis=1)
+            chosen = mine | (alone[:, None] & sight.published)
+            which = chosen[self._of]
+            public = alone[self._of]
+            update = _summed(table.products[:, table.update], which)
+            sent = _summed(table.products[:, table.sent], which)
+            length = _summed(norms[:, table.update], chosen)
+            if public.any():
+                guess = _summed(table.products[:, table.published], which)
+                update, sent = np.where(public, guess, update), np.where(public, guess, sent)
+                length = np.where(alone, _summed(norms[:, table.published], chosen), length)
+            gradient = np.sqrt(_summed(table.squares, which))
+            scores[PAPER][row], scores[ALIGNED][row] = sent, update
+            scores[NORMALISED][row] = _over(update, gradient)
+            scores[COSINE][row] = _over(update, gradient * np.sqrt(length[self._of]))
+        return scores
+
+    def _nothing(self, observers: tuple[int, ...]) -> Alignment:
+        shape = len(observers), len(self._of)
+        zero = {name: np.zeros(shape) for name in NAMES}
+        return Alignment(observers, zero, np.zeros(len(observers)))
+
+
+class _Table:
+    """Products and squares by candidate and piece; rows as few as are needed."""
+
+    def __init__(self, candidates: int, width: int, *, shifted: bool, blind: bool) -> None:
+        self.update, self.sent = 0, int(shifted)
+        self.published = 1 + self.sent
+        self._rows = 1 + shifted + blind
+        self.products = np.zeros((candidates, self._rows, width))
+        self.squares = np.zeros((candidates, width))
+
+    def rows_of(self, pieces: Pieces) -> NDArray[np.float32]:
+        """The vectors that gradients are multiplied with."""
+        rows: list[Vector] = [pieces.update]
+        if self.sent:
+            rows.append(pieces.sent)
+        if pieces.published is not None:
+            rows.append(pieces.published)
+        return np.stack(rows)
+
+    def add(self, place: int, gradient: Vector, pieces: Pieces, rows: NDArray[np.float32]) -> None:
+        """Fill in one candidate."""
+        kernels.piece_products(
+            self.products[place],
+            self.squares[place],
+            gradient,
+            pieces.coordinates,
+            pieces.edges,
+            rows,
+        )
+
+
+def _lengths(pieces: Pieces, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """‖·‖² of every row and piece."""
+    zero = np.zeros((len(rows), 1))
+    totals = np.concatenate([zero, np.cumsum(np.square(rows, dtype=np.float64), axis=1)], axis=1)
+    found: NDArray[np.float64] = totals[:, pieces.edges[1:]] - totals[:, pieces.edges[:-1]]
+    return np.maximum(found, 0)
+
+
+def _summed(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = np.einsum("cp,cp->c", values, chosen)
+    return found
+
+
+def _over(scores: Scores, norms: Scores) -> Scores:
+    return np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)

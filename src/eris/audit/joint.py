@@ -1,0 +1,118 @@
+"""The strongest attack here: explain an observed update by all candidates' gradients at once.
+
+A full-batch update is the mean of its samples' gradients. Gradients of one class resemble each
+other, so a single inner product mostly tells whether the client has such samples at all. A ridge
+regression of the update on the gradients of *all* candidates, those of other clients among them as
+examples of what is out, takes what they have in common out of the comparison:
+
+    b = (G·Gᵀ + λI)⁻¹·G·g_k      on the visible coordinates;
+
+b_c is the weight of candidate c in client k's update, about 1/S_k or 0. Rounds add up: the visible
+coordinates of several rounds are rows of one regression. The attacker needs candidates of the right
+kind and the model's architecture, and knows nothing of any membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.audit.alignment import Scores
+from eris.audit.candidates import Candidates
+from eris.audit.gradients import SampleModel
+from eris.audit.watch import Sight
+from eris.core.streams import Stream
+from eris.core.vectors import Indices
+
+RIDGE = 0.1
+"""λ as a share of the mean of G·Gᵀ's diagonal."""
+MOST_COORDINATES = 2048
+"""Of a round, drawn by lot where more are visible: more add little and cost as much again."""
+
+
+class JointRegression:
+    """One observer's regression, over as many rounds as it is given.
+
+    ``clients`` are regressed one by one on the coordinates each of them sent, or together where all
+    send the same ones. An observer that sees no contribution regresses the published mean.
+    """
+
+    def __init__(
+        self, samples: SampleModel, candidates: Candidates, *, seed: int, ridge: float = RIDGE
+    ) -> None:
+        self.samples, self.candidates, self._ridge = samples, candidates, ridge
+        self._seed = seed
+        m, clients = len(candidates), len(candidates.clients)
+        self._gram: dict[int, NDArray[np.float64]] = {}
+        self._right = np.zeros((m, clients))
+        number = {client: at for at, client in enumerate(candidates.clients)}
+        self._of = np.array([number[client] for client in candidates.client.tolist()])
+
+    def add(self, sight: Sight, observer: int) -> None:
+        """Take in what an observer saw in a round."""
+        found = self._visible(sight, observer)
+        if not found:
+            return
+        same = len(found) == self._right.shape[1] and all(
+            np.array_equal(at, found[0][1]) for _, at, _ in found
+        )
+        taken = np.unique(np.concatenate([at for _, at, _ in found]))
+        gradients = np.empty((len(self.candidates), len(taken)), np.float32)
+        for place, gradient in self.samples.gradients(sight.model):
+            gradients[place] = gradient[taken]
+        if same:
+            self._add(range(self._right.shape[1]), gradients, np.stack([v for _, _, v in found]))
+            return
+        for client, at, values in found:
+            self._add([client], gradients[:, np.searchsorted(taken, at)], values[None])
+
+    def scores(self) -> Scores:
+        """The weight of every candidate in its own client's update."""
+        found = np.zeros(len(self.candidates))
+        for key, gram in self._gram.items():
+            clients = range(self._right.shape[1]) if key < 0 else [key]
+            ridge = self._ridge * np.trace(gram) / len(gram)
+            if ridge <= 0:
+                continue
+            regular = gram + ridge * np.eye(len(gram))
+            weights = np.linalg.solve(regular, self._right[:, list(clients)])
+            for column, client in enumerate(clients):
+                mine = self._of == client
+                found[mine] = weights[mine, column]
+        return found
+
+    def _add(
+        self, clients: Sequence[int], gradients: NDArray[np.float32], values: NDArray[np.float32]
+    ) -> None:
+        key = -1 if len(clients) == self._right.shape[1] else clients[0]
+        product = (gradients @ gradients.T).astype(np.float64)
+        self._gram[key] = product + self._gram.get(key, 0.0)
+        self._right[:, list(clients)] += (gradients @ values.T).astype(np.float64)
+
+    def _visible(
+        self, sight: Sight, observer: int
+    ) -> list[tuple[int, Indices, NDArray[np.float32]]]:
+        """(number of a client, coordinates, values): its contributions, or what was published."""
+        row = sight.observers.index(observer)
+        found = []
+        for number, client in enumerate(self.candidates.clients):
+            seen = sight.seen(client)[row]
+            pieces = sight.pieces(client, published=not seen.any())
+            if pieces is None:
+                continue
+            chosen = seen if seen.any() else sight.published
+            values = pieces.update if seen.any() else pieces.published
+            assert values is not None
+            at = self._drawn(sight.round, np.flatnonzero(np.repeat(chosen, pieces.sizes)))
+            if len(at):
+                found.append((number, pieces.coordinates[at], values[at]))
+        return [(number, at[order], values[order])
+                for number, at, values in found for order in [np.argsort(at)]]  # fmt: skip
+
+    def _drawn(self, round: int, places: Indices) -> Indices:
+        if len(places) <= MOST_COORDINATES:
+            return places
+        words = Stream(self._seed, "joint-coordinates", round).words(0, len(places))
+        return places[np.sort(np.argsort(words, kind="stable")[:MOST_COORDINATES])]

@@ -1,0 +1,280 @@
+"""The membership audit of a run: from an observer's views over scores to statistics.
+
+Scores never look at the truth, and what is guessed from them is fixed in advance: the top third is
+in, the bottom third is out. Statistics compare with the truth afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from eris.audit.alignment import ALIGNED, COSINE, NAMES, PAPER, Aligner, Scores
+from eris.audit.candidates import Candidates
+from eris.audit.gradients import SampleModel
+from eris.audit.joint import JointRegression
+from eris.audit.one_run import Bound, bound
+from eris.audit.paper_measure import PaperMeasure, paper_measure, paper_measures
+from eris.audit.roc import Roc, roc
+from eris.audit.statistics import Pooled, pooled
+from eris.audit.watch import Sight, Watch
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Indices, Vector
+from eris.protocol.observers import Observer
+from eris.protocol.transcript import Record
+
+LOSS, JOINT = "loss", "joint"
+CALIBRATED = (COSINE, JOINT, LOSS)
+"""Scores that mean the same at every client, so that canaries of all clients can be pooled."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one score of one observer tells: by the paper's measure, and over all rounds together.
+
+    ``pooled``, ``roc`` and ``bound`` are of the scores summed over the rounds, one look that was
+    fixed in advance; ``best_round`` is the bound of the best single round, corrected for having
+    looked at all of them. ``no_bound`` says why there is none.
+    """
+
+    observer: str
+    score: str
+    canaries: int
+    rounds: int
+    visible: float
+    """Coordinates of a client's own update that the observer saw a round, on average."""
+    paper: PaperMeasure | None
+    pooled: Pooled
+    roc: Roc
+    bound: Bound | None
+    best_round: Bound | None
+    no_bound: str = ""
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """All aggregators: each for itself, their mean, and the worst of them."""
+
+    score: str
+    observers: int
+    mean: PaperMeasure
+    worst: PaperMeasure
+    worst_observer: str
+    mean_auc: float
+    worst_auc: float
+    bound: Bound | None
+    """Of the aggregator with the most right guesses, corrected for having looked at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipReport:
+    """All findings of an audit, and the scores they come from."""
+
+    findings: tuple[Finding, ...]
+    everyone: tuple[Everyone, ...]
+    scores: Mapping[tuple[str, str], Scores] = field(repr=False)
+    """By observer and score: summed over the rounds, of the candidates that were judged."""
+    judged: Mapping[str, Indices] = field(repr=False)
+
+    def finding(self, observer: str, score: str) -> Finding:
+        """The finding of that observer and score."""
+        for found in self.findings:
+            if (found.observer, found.score) == (observer, score):
+                return found
+        known = ", ".join(sorted({f"{f.observer}/{f.score}" for f in self.findings}))
+        raise InvalidSetting("finding", f"{observer}/{score}", f"one of {known}")
+
+
+class MembershipAudit:
+    """Attacks what the observers of a :class:`Watch` see, round by round.
+
+    ``joint`` and ``losses`` are the numbers of the observers for which the regression and the loss
+    of the completed model are computed as well: they cost more than the alignment, which every
+    observer has.
+    """
+
+    def __init__(
+        self,
+        watch: Watch,
+        samples: SampleModel,
+        candidates: Candidates,
+        *,
+        joint: Sequence[int] = (),
+        losses: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        self.watch, self.samples, self.candidates = watch, samples, candidates
+        self._aligner = Aligner(samples, candidates)
+        self._seed, self._losses = seed, tuple(losses)
+        self._joint = {o: JointRegression(samples, candidates, seed=seed) for o in joint}
+        self._scores: dict[str, list[Scores]] = {name: [] for name in NAMES}
+        self._visible: list[Scores] = []
+        self._loss: dict[int, list[Scores]] = {o: [] for o in losses}
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds have been taken in."""
+        return len(self._visible)
+
+    def take(self, round: int, records: Iterable[Record]) -> None:
+        """Attack a round."""
+        count = len(self.watch.observers)
+        scores = {name: np.zeros((count, len(self.candidates))) for name in NAMES}
+        visible = np.zeros(count)
+        for sight in self.watch.follow(round, records):
+            aligned = self._aligner.align(sight)
+            rows = list(sight.observers)
+            visible[rows] = aligned.visible
+            for name in NAMES:
+                scores[name][rows] = aligned.scores[name]
+            for observer, regression in self._joint.items():
+                if observer in rows:
+                    regression.add(sight, observer)
+            for observer in self._losses:
+                if observer in rows:
+                    self._loss[observer].append(self._completed(sight, observer))
+        for name in NAMES:
+            self._scores[name].append(scores[name].astype(np.float32))
+        self._visible.append(visible)
+
+    def _completed(self, sight: Sight, observer: int) -> Scores:
+        """−ℓ of every candidate at the model moved by what was seen of its client's update."""
+        scores = np.zeros(len(self.candidates))
+        row = sight.observers.index(observer)
+        for client in self.candidates.clients:
+            seen = sight.seen(client)[row]
+            pieces = sight.pieces(client, published=not seen.any())
+            places = self.candidates.of(client)
+            model = sight.model
+            if pieces is not None:
+                chosen = np.repeat(seen if seen.any() else sight.published, pieces.sizes)
+                values = pieces.update if seen.any() else pieces.published
+                assert values is not None
+                model = model.copy()
+                at = pieces.coordinates[chosen]
+                model[at] -= np.float32(sight.rate) * values[chosen]
+            scores[places] = -self.samples.losses(model, places)
+        return scores
+
+    # -- what came of it ----------------------------------------------------------------------
+
+    def report(
+        self, *, draws: int = 1000, delta: float = 1e-5, confidence: float = 0.95
+    ) -> MembershipReport:
+        """Compare the guesses with the truth."""
+        if not self.rounds:
+            raise InvalidSetting("rounds", 0, "at least one round to audit")
+        judge = Judge(self.candidates, self._seed, draws, delta, confidence)
+        for number, observer in enumerate(self.watch.observers):
+            visible = float(np.mean([seen[number] for seen in self._visible]))
+            places = judged_places(observer, self.candidates)
+            for name in NAMES:
+                each = np.stack([scores[number] for scores in self._scores[name]])
+                judge.add(observer.name, name, each, places, visible)
+            if number in self._loss:
+                each = np.stack(self._loss[number])
+                judge.add(observer.name, LOSS, each, places, visible)
+            if number in self._joint:
+                once = self._joint[number].scores()[None]
+                judge.add(observer.name, JOINT, once, places, visible)
+        owners = [o for o, w in enumerate(self.watch.observers) if w.kind == "aggregator"]
+        everyone = tuple(self._everyone(judge, name, owners) for name in (PAPER, ALIGNED, COSINE))
+        return judge.report(everyone if len(owners) > 1 else ())
+
+    def _everyone(self, judge: Judge, name: str, owners: Sequence[int]) -> Everyone:
+        truth, client = self.candidates.included, self.candidates.client
+        scores = np.stack([each[list(owners)] for each in self._scores[name]], axis=1)
+        each = paper_measures(scores, client, truth, seed=self._seed, draws=judge.draws)
+        summed = scores.sum(axis=1)
+        curves = [roc(one, truth).auc for one in summed]
+        best = max((pooled(one, truth) for one in summed), key=lambda found: found.right)
+        shown, _ = judge.bound(best, looks=len(owners))
+        return Everyone(
+            name,
+            len(owners),
+            each.mean,
+            each.worst,
+            self.watch.observers[owners[each.worst_observer]].name,
+            float(np.mean(curves)),
+            float(np.max(curves)),
+            shown,
+        )
+
+
+def judged_places(observer: Observer, candidates: Candidates) -> Indices:
+    """The candidates an observer is asked about: not those of colluders, of a link its sender's."""
+    if observer.link is not None:
+        return candidates.of(observer.link[0])
+    if observer.kind == "coalition":
+        return np.flatnonzero(~np.isin(candidates.client, list(observer.members)))
+    return np.arange(len(candidates))
+
+
+def final_model(
+    samples: SampleModel, candidates: Candidates, model: Vector, judge: Judge | None = None
+) -> MembershipReport:
+    """The audit of someone who is given the trained model and nothing else: −ℓ of every candidate.
+
+    This is the least that any training gives away.
+    """
+    judge = judge or Judge(candidates)
+    scores = -samples.losses(model)[None]
+    judge.add("final model", LOSS, scores, np.arange(len(candidates)), 0.0)
+    return judge.report(())
+
+
+class Judge:
+    """Turns scores into findings."""
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        seed: int = 0,
+        draws: int = 1000,
+        delta: float = 1e-5,
+        confidence: float = 0.95,
+    ) -> None:
+        self.candidates, self.draws = candidates, draws
+        self._seed, self._delta, self._confidence = seed, delta, confidence
+        self._findings: list[Finding] = []
+        self._scores: dict[tuple[str, str], Scores] = {}
+        self._judged: dict[str, Indices] = {}
+
+    def add(self, observer: str, score: str, each: Scores, places: Indices, visible: float) -> None:
+        """An observer's scores (rounds, candidates)."""
+        truth, client = self.candidates.included[places], self.candidates.client[places]
+        if len(places) == 0 or truth.all() or not truth.any():
+            return  # nobody to tell apart
+        each = each[:, places]
+        summed = each.sum(axis=0)
+        over_all = pooled(summed, truth)
+        shown, reason = self.bound(over_all)
+        right = max((pooled(one, truth) for one in each), key=lambda found: found.right)
+        best, _ = self.bound(right, looks=len(each))
+        try:
+            measure = paper_measure(each, client, truth, seed=self._seed, draws=self.draws)
+        except InvalidSetting:  # no client has enough canaries for thirds
+            measure = None
+        self._findings.append(
+            Finding(observer, score, len(places), len(each), visible, measure, over_all,
+                    roc(summed, truth), shown, best, reason)
+        )  # fmt: skip
+        self._scores[observer, score], self._judged[observer] = summed, places
+
+    def bound(self, found: Pooled, looks: int = 1) -> tuple[Bound | None, str]:
+        """The one-run lower bound on ε, or why there is none."""
+        if not self.candidates.coins:
+            return None, "membership was not decided by fair coins"
+        try:
+            count, right = found.guesses, found.right
+            return bound(
+                found.canaries, count, right, self._delta, self._confidence, looks=looks
+            ), ""
+        except InvalidSetting as few:
+            return None, str(few)
+
+    def report(self, everyone: tuple[Everyone, ...]) -> MembershipReport:
+        """All findings so far."""
+        return MembershipReport(tuple(self._findings), everyone, self._scores, self._judged)

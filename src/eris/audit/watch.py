@@ -1,0 +1,384 @@
+"""Follows a run with aggregators, round by round: what each observer gets to know of each client.
+
+The observers know the protocol. They replay the model and the reference of shifted compression from
+the results that reached them, undo the shift of every contribution they see, and take what is
+published for what it is: a mean in which each client's update is hidden among those of the clients
+that kept the coordinate. In the paper's mode they follow every client's own reference too.
+
+Observers that received the same results hold the same model, so they share one replica.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core.compress import Encoding, MaskCompressor, decode_values
+from eris.core.errors import ErisError, InvalidSetting
+from eris.core.vectors import Indices, Vector
+from eris.protocol.agreement import Agreement, Key
+from eris.protocol.membership import View
+from eris.protocol.messages import Contribution, Message, Result, Snapshot
+from eris.protocol.observers import Observer
+from eris.protocol.replica import Replica
+from eris.protocol.settings import Settings
+from eris.protocol.transcript import Record
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A record whose message is read once, for all observers."""
+
+    sender: int
+    receivers: tuple[int, ...]
+    arrived: set[int]
+    message: Message
+
+    @classmethod
+    def of(cls, record: Record) -> Heard:
+        """Read a record."""
+        return cls(record.sender, record.receivers, record.arrived, record.message)
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """What can be known of one client's update in a round, piece by piece (a piece is a segment).
+
+    ``sent`` is what travelled, as it travelled; ``update`` the same with the shift undone;
+    ``published`` the best guess from what was published.
+    """
+
+    coordinates: Indices
+    edges: Indices
+    sent: Vector
+    update: Vector
+    published: Vector | None = None
+
+    @property
+    def sizes(self) -> Indices:
+        """Coordinates in each piece."""
+        return np.diff(self.edges)
+
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """A round as some observers have it, who all hold the same model."""
+
+    round: int
+    observers: tuple[int, ...]
+    model: Vector
+    """What clients trained from, as far as these observers know."""
+    rate: float
+    """The server's step: an update times this is what it moves the model by."""
+    _known: _Known = field(repr=False)
+    _round: _Round = field(repr=False)
+
+    def pieces(self, client: int, *, published: bool = False) -> Pieces | None:
+        """What any of these observers may know of a client's update; None: it had no part."""
+        return self._known.pieces(self._round, client, self.observers[0], published)
+
+    def seen(self, client: int) -> NDArray[np.bool_]:
+        """By observer and piece: whether the client's own contribution reached it."""
+        return np.stack([self._round.seen(observer, client) for observer in self.observers])
+
+    @property
+    def published(self) -> NDArray[np.bool_]:
+        """By piece: whether its result reached these observers."""
+        return self._known.published(self._round, self.observers[0])
+
+    @property
+    def shifted(self) -> bool:
+        """Whether what travels is a difference to a reference."""
+        return self._known.replica.reference is not None
+
+
+class Watch:
+    """The observers of one run of a federation with aggregators.
+
+    ``initial`` is the model everyone started from, which every member has.
+    """
+
+    def __init__(
+        self, settings: Settings, view: View, initial: Vector, observers: Sequence[Observer]
+    ) -> None:
+        if not observers:
+            raise InvalidSetting("observers", "none", "at least one")
+        self.agreement = Agreement(settings, view)
+        self.observers = tuple(observers)
+        # Every observer starts from the same; where results did not reach all, ways part.
+        known = _Known(self.agreement, Replica(self.agreement, initial))
+        self._groups: list[tuple[tuple[int, ...], _Known]] = [
+            (tuple(range(len(self.observers))), known)
+        ]
+        self._near: dict[int, list[int]] = defaultdict(list)
+        for number, observer in enumerate(self.observers):
+            for member in {*observer.members, *(observer.link or ())}:
+                self._near[member].append(number)
+
+    def follow(self, round: int, records: Iterable[Record]) -> Iterator[Sight]:
+        """A round's messages; each sight holds until the next one is asked for."""
+        heard = _Round(self.agreement, self.observers, round)
+        public: dict[int, list[int]] = defaultdict(list)
+        messages: list[Result | Snapshot] = []
+        for one in map(Heard.of, records):
+            message, observers = one.message, self._who(one)
+            if isinstance(message, Result | Snapshot) and observers:
+                for observer in observers:
+                    public[observer].append(len(messages))
+                messages.append(message)
+                if isinstance(message, Result) and message.header.round == round:
+                    heard.results.setdefault(message.header.key, message)
+            elif isinstance(message, Contribution):
+                for observer in observers:
+                    heard.note(observer, one, message)
+        heard.published = {
+            observer: {
+                message.header.key
+                for number in numbers
+                if isinstance(message := messages[number], Result) and message.header.round == round
+            }
+            for observer, numbers in public.items()
+        }
+        self._part(public)
+        for company, known in self._groups:
+            model = known.replica.model.copy()
+            rate = self.agreement.settings.rule.learning_rate
+            yield Sight(round, company, model, rate, known, heard)
+            known.advance(heard, company[0], [messages[i] for i in public.get(company[0], ())])
+
+    def models(self) -> list[Vector]:
+        """Each observer's model now."""
+        found: dict[int, Vector] = {}
+        for observers, known in self._groups:
+            found |= dict.fromkeys(observers, known.replica.model)
+        return [found[number] for number in range(len(self.observers))]
+
+    def _who(self, one: Heard) -> list[int]:
+        near = {o for member in (one.sender, *one.arrived) for o in self._near.get(member, ())}
+        near |= {o for member in one.receivers for o in self._near.get(member, ())}
+        return [number for number in sorted(near) if self.observers[number].sees(one)]
+
+    def _part(self, public: Mapping[int, list[int]]) -> None:
+        """Give observers that received other results than their company a replica of their own."""
+        groups = []
+        for observers, known in self._groups:
+            parts: dict[tuple[int, ...], list[int]] = defaultdict(list)
+            for observer in observers:
+                parts[tuple(public.get(observer, ()))].append(observer)
+            first = True
+            for part in parts.values():
+                own = known if first else copy.deepcopy(known, {id(self.agreement): self.agreement})
+                groups.append((tuple(part), own))
+                first = False
+        self._groups = groups
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """A contribution as it travelled: its values unscaled, one a coordinate."""
+
+    based_on: int
+    values: Vector
+
+
+class _Round:
+    """The messages of one round, and which observers have them."""
+
+    def __init__(self, agreement: Agreement, observers: Sequence[Observer], round: int) -> None:
+        self.agreement, self.observers, self.round = agreement, observers, round
+        self.places = {key: number for number, key in enumerate(agreement.keys)}
+        self.contributions: dict[int, dict[Key, _Sent]] = defaultdict(dict)
+        self.results: dict[Key, Result] = {}
+        self.published: dict[int, set[Key]] = {}
+        self._seen: dict[tuple[int, int], NDArray[np.bool_]] = {}
+        self._layouts: dict[int, tuple[Indices, Indices]] = {}
+
+    def note(self, observer: int, heard: Heard, message: Contribution) -> None:
+        """An observer has a contribution: one that reached it, or one of its own."""
+        if message.header.round != self.round:
+            return
+        client, key = message.header.sender, message.header.key
+        if key not in self.contributions[client]:
+            try:
+                values = self._values(message)
+            except (ErisError, KeyError):
+                return  # what an owner would have refused
+            self.contributions[client][key] = _Sent(message.based_on, values)
+        watcher = self.observers[observer]
+        # What a plain member contributes to itself is no news to it.
+        reached = watcher.kind != "member" and not watcher.members.isdisjoint(heard.arrived)
+        if reached or watcher.link is not None:
+            seen = self._seen.setdefault((observer, client), np.zeros(len(self.places), np.bool_))
+            seen[self.places[key]] = True
+
+    def seen(self, observer: int, client: int) -> NDArray[np.bool_]:
+        """By piece: whether the client's contribution reached the observer."""
+        found = self._seen.get((observer, client))
+        return np.zeros(len(self.places), np.bool_) if found is None else found
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def coordinates(self, key: Key, client: int) -> Indices:
+        """The coordinates of a segment that a client sends in this round."""
+        if self.agreement.settings.masked:
+            return self.agreement.kept_coordinates(self.round, key, client)
+        segment = self.agreement.segments(self.round)[key]
+        return segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
+
+    def layout(self, client: int) -> tuple[Indices, Indices]:
+        """The coordinates of all that a client sends, piece after piece, and the pieces' edges."""
+        who = client if self.agreement.settings.masks == "independent" else 0
+        if who not in self._layouts:
+            parts = [self.coordinates(key, client) for key in self.places]
+            edges = np.cumsum([0, *map(len, parts)])
+            self._layouts[who] = np.concatenate(parts), edges
+        return self._layouts[who]
+
+    def _values(self, contribution: Contribution) -> Vector:
+        """The values of a contribution as they travelled, unscaled, one a coordinate."""
+        compressor, encoded = self.agreement.settings.compressor, contribution.payload.encoded
+        key, client = contribution.header.key, contribution.header.sender
+        if compressor is not None and not isinstance(compressor, MaskCompressor):
+            return compressor.decode(encoded, self.agreement.segments(self.round)[key].size)
+        encoding = Encoding.DENSE if compressor is None else Encoding.KEPT
+        return decode_values(encoded, encoding, len(self.coordinates(key, client)))
+
+    def result(self, result: Result) -> Vector | None:
+        """A published mean, unscaled; of the whole segment where masks are independent."""
+        if result.payload is None:
+            return None
+        key, settings = result.header.key, self.agreement.settings
+        if self.agreement.download_encoding == Encoding.KEPT:
+            size, encoding = len(self.coordinates(key, 0)), Encoding.KEPT
+        else:
+            size, encoding = self.agreement.segments(self.round)[key].size, Encoding.DENSE
+        values = decode_values(result.payload.encoded, encoding, size)
+        return values if settings.rule.values_mixed(3) == 3 else None
+
+
+class _Known:
+    """What follows from the results that reached some observers."""
+
+    def __init__(self, agreement: Agreement, replica: Replica) -> None:
+        self.agreement, self.replica = agreement, replica
+        settings = agreement.settings
+        self.independent = settings.masks == "independent"
+        self.guessed: dict[int, Vector] = {}
+        """The paper's mode: every client's own reference, as far as published results tell."""
+        self.tracked: dict[int, Vector] = {}
+        """The same from the contributions themselves, for who sees them."""
+        self._means: tuple[Vector, Vector] | None = None
+
+    def published(self, round: _Round, observer: int) -> NDArray[np.bool_]:
+        """By piece: whether a mean of this round was published to the observer."""
+        keys = round.published.get(observer, set())
+        return np.array(
+            [key in keys and round.results[key].payload is not None for key in round.places]
+        )
+
+    def pieces(self, round: _Round, client: int, observer: int, published: bool) -> Pieces | None:
+        """See :meth:`Sight.pieces`."""
+        mine = round.contributions.get(client, {})
+        if not mine and not any(client in result.included for result in round.results.values()):
+            return None
+        coordinates, edges = round.layout(client)
+        sent = np.zeros(len(coordinates), np.float32)
+        for key, contribution in mine.items():
+            if self._readable(key, contribution):
+                at = round.places[key]
+                sent[edges[at] : edges[at + 1]] = contribution.values
+        update, guess = sent, None
+        if self.replica.reference is not None:
+            update = sent + self._reference(client, coordinates, exact=True)
+        if published:
+            guess = self._mean(round, observer, coordinates)
+            if self.replica.reference is not None:
+                guess = guess + self._reference(client, coordinates, exact=False)
+        return Pieces(coordinates, edges, sent, update, guess)
+
+    def _readable(self, key: Key, sent: _Sent) -> bool:
+        """Whether the reference it was compressed against is the one these observers hold."""
+        return not self.agreement.settings.shifted or sent.based_on == self.replica.versions[key]
+
+    def _reference(self, client: int, coordinates: Indices, *, exact: bool) -> Vector:
+        """What a client's contributions are the difference to."""
+        assert self.replica.reference is not None
+        if not self.independent:
+            return self.replica.reference[coordinates]
+        # Where shards move, nobody has seen all that was sent of a coordinate.
+        known = self.tracked if exact and not self.agreement.settings.plan.rotate else self.guessed
+        return self._of(known, client)[coordinates]
+
+    def _of(self, known: dict[int, Vector], client: int) -> Vector:
+        return known.setdefault(client, np.zeros(self.agreement.settings.n, np.float32))
+
+    # -- what was published -------------------------------------------------------------------
+
+    def _mean(self, round: _Round, observer: int, at: Indices) -> Vector:
+        """The mean over those who sent a coordinate; 0 where it is not known."""
+        if self._means is None:
+            self._means = self._sums(round, observer)
+        sums, weights = self._means[0][at], self._means[1][at]
+        return np.divide(sums, weights, out=np.zeros(len(at), np.float32), where=weights > 0)
+
+    def _sums(self, round: _Round, observer: int) -> tuple[Vector, Vector]:
+        """Σ w_k v_k over the included clients, and Σ w_k, by coordinate."""
+        n = self.agreement.settings.n
+        sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
+        for key in sorted(round.published.get(observer, ())):
+            result = round.results[key]
+            values = round.result(result)
+            if values is not None:
+                self._add_result(round, result, values, sums, weights)
+        return sums, weights
+
+    def _add_result(
+        self, round: _Round, result: Result, values: Vector, sums: Vector, weights: Vector
+    ) -> None:
+        key, total = result.header.key, np.float32(result.samples)
+        if not self.independent:
+            at = round.coordinates(key, 0)
+            sums[at], weights[at] = total * values, total
+            return
+        segment = self.agreement.segments(round.round)[key]
+        segment.scatter(sums, total * values)
+        for client in result.included:
+            at = round.coordinates(key, client)
+            weights[at] += np.float32(self.agreement.agreed_samples(client, 0))
+
+    # -- going on -----------------------------------------------------------------------------
+
+    def advance(self, round: _Round, observer: int, messages: Sequence[Result | Snapshot]) -> None:
+        """Take in what reached these observers in a round."""
+        if self.independent:
+            self._follow_references(round, observer)
+        self._means = None
+        for message in messages:
+            try:
+                if isinstance(message, Snapshot):
+                    self.replica.adopt(message)
+                else:
+                    self.replica.offer(message)
+            except ErisError:
+                continue  # what a member would have refused tells an observer nothing
+
+    def _follow_references(self, round: _Round, observer: int) -> None:
+        """s_k ← s_k + γ·v_k of every included client, exactly or as far as the mean tells."""
+        scale = np.float32(self.agreement.kept(round.round).scale)
+        for key in sorted(round.published.get(observer, ())):
+            result = round.results[key]
+            if result.payload is None:
+                continue
+            segment = self.agreement.segments(round.round)[key]
+            step = np.float32(self.agreement.shift_step(segment)) * scale
+            for client in result.included:
+                at = round.coordinates(key, client)
+                self._of(self.guessed, client)[at] += step * self._mean(round, observer, at)
+                sent = round.contributions.get(client, {}).get(key)
+                if sent is not None:
+                    self._of(self.tracked, client)[at] += step * sent.values

@@ -1,0 +1,80 @@
+"""Who looks at a run: which of its messages reach an observer.
+
+Every member receives all published results; an owner of shards also receives other clients'
+contributions to them; a link carries what two members send each other. What one member contributes
+to its own shards never leaves it and is in its own view all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from eris.protocol.messages import Contribution, Message
+
+Kind = Literal["aggregator", "member", "coalition", "link", "neighbour"]
+
+
+class Carried(Protocol):
+    """A message, and what is known of its way."""
+
+    @property
+    def sender(self) -> int:
+        """Who sent it."""
+        ...
+
+    @property
+    def receivers(self) -> tuple[int, ...]:
+        """Whom it was sent to."""
+        ...
+
+    @property
+    def arrived(self) -> set[int]:
+        """Whom it reached."""
+        ...
+
+    @property
+    def message(self) -> Message:
+        """What it says."""
+        ...
+
+
+@dataclass(frozen=True)
+class Observer:
+    """``members`` put together what they send and receive, or a ``link`` between two is tapped.
+
+    A tap hears one direction or, ``both_ways``, what comes back as well.
+
+    >>> Observer("coalition", frozenset({1, 4})).name
+    'coalition of 2'
+    """
+
+    kind: Kind
+    members: frozenset[int] = frozenset()
+    link: tuple[int, int] | None = None
+    both_ways: bool = False
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        if self.link is not None:
+            return f"link {self.link[0]} {'–' if self.both_ways else 'to'} {self.link[1]}"
+        if self.kind == "coalition":
+            return f"coalition of {len(self.members)}"
+        return f"{self.kind} {min(self.members)}"
+
+    def sees(self, carried: Carried) -> bool:
+        """Whether a message is in this observer's view."""
+        if self.link is not None:
+            ways = (self.link, self.link[::-1]) if self.both_ways else (self.link,)
+            # On the wire it was, whether or not it got to the other end.
+            return any(
+                carried.sender == sender != receiver and receiver in carried.receivers
+                for sender, receiver in ways
+            )
+        if carried.sender in self.members:
+            return True
+        if self.members.isdisjoint(carried.arrived):
+            return False
+        # A plain member is one that owns nothing: contributions are not for it.
+        return self.kind != "member" or not isinstance(carried.message, Contribution)
