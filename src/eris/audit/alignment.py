@@ -11,7 +11,7 @@ published: the mean, in which the client is one of many.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from eris.audit import kernels
 from eris.audit.candidates import Candidates
-from eris.audit.gradients import SampleModel
 from eris.audit.watch import Pieces, Sight
 from eris.core.vectors import Vector
 
@@ -47,50 +46,48 @@ class Alignment:
 
 
 class Aligner:
-    """Scores candidates, each at its own client, round by round."""
+    """Scores candidates, each at its own client, for the observers of a round's sight.
 
-    def __init__(self, samples: SampleModel, candidates: Candidates) -> None:
-        self.samples, self.candidates = samples, candidates
-        self.clients = candidates.clients
-        number = {client: at for at, client in enumerate(self.clients)}
+    Gradients of the candidates at the sight's model are handed in one by one.
+    """
+
+    def __init__(self, candidates: Candidates, sight: Sight) -> None:
+        self._sight, clients = sight, candidates.clients
+        number = {client: at for at, client in enumerate(clients)}
         self._of = np.array([number[client] for client in candidates.client.tolist()])
+        self._seen = np.stack([sight.seen(client) for client in clients], axis=1)
+        blind = not self._seen.any(axis=2).all()
+        self._pieces = [sight.pieces(client, published=blind) for client in clients]
+        width = self._seen.shape[2]
+        self._table = _Table(len(candidates), width, shifted=sight.shifted, blind=blind)
+        self._rows = [None if p is None else self._table.rows_of(p) for p in self._pieces]
 
-    def align(self, sight: Sight) -> Alignment:
-        """Score every candidate for every observer of a sight."""
-        seen = np.stack([sight.seen(client) for client in self.clients], axis=1)
-        blind = not seen.any(axis=2).all()
-        pieces = [sight.pieces(client, published=blind) for client in self.clients]
-        there = [found for found in pieces if found is not None]
-        if not there:
-            return self._nothing(sight.observers)
-        table = _Table(
-            len(self.candidates), len(there[0].sizes), shifted=sight.shifted, blind=blind
-        )
-        taking_part = np.array([found is not None for found in pieces])
-        places = np.flatnonzero(taking_part[self._of])
-        stacked = [None if found is None else table.rows_of(found) for found in pieces]
-        for place, gradient in self.samples.gradients(sight.model, places):
-            found, rows = pieces[self._of[place]], stacked[self._of[place]]
-            assert found is not None
-            assert rows is not None
-            table.add(place, gradient, found, rows)
-        lengths = [None if found is None else _lengths(found, rows)  # type: ignore[arg-type]
-                   for found, rows in zip(pieces, stacked, strict=True)]  # fmt: skip
-        sizes = np.stack([np.zeros(seen.shape[2]) if p is None else p.sizes for p in pieces])
-        visible = np.einsum("okp,kp->ok", seen, sizes).mean(axis=1)
-        return Alignment(sight.observers, self._scores(sight, table, seen, lengths), visible)
+    def add(self, place: int, gradient: Vector) -> None:
+        """Take in a candidate's gradient."""
+        client = self._of[place]
+        pieces, rows = self._pieces[client], self._rows[client]
+        if pieces is not None and rows is not None:
+            self._table.add(place, gradient, pieces, rows)
+
+    def finish(self) -> Alignment:
+        """The scores, once all gradients are in."""
+        empty = np.zeros(self._table.products.shape[1:])
+        pairs = zip(self._pieces, self._rows, strict=True)
+        norms = [empty if p is None or rows is None else _lengths(p, rows) for p, rows in pairs]
+        none = np.zeros(self._seen.shape[2])
+        sizes = np.stack([none if p is None else p.sizes for p in self._pieces])
+        visible = np.einsum("okp,kp->ok", self._seen, sizes).mean(axis=1)
+        scores = self._scores(self._sight, self._table, self._seen, np.stack(norms))
+        return Alignment(self._sight.observers, scores, visible)
 
     def _scores(
         self,
         sight: Sight,
         table: _Table,
         seen: NDArray[np.bool_],
-        lengths: Sequence[NDArray[np.float64] | None],
+        norms: NDArray[np.float64],
     ) -> dict[str, Scores]:
         """From products by piece to scores by observer."""
-        width = table.squares.shape[1]
-        empty = np.zeros((table.products.shape[1], width))
-        norms = np.stack([empty if found is None else found for found in lengths])
         scores = {name: np.zeros((len(sight.observers), len(self._of))) for name in NAMES}
         for row in range(len(sight.observers)):
             mine = seen[row]
@@ -110,11 +107,6 @@ class Aligner:
             scores[NORMALISED][row] = _over(update, gradient)
             scores[COSINE][row] = _over(update, gradient * np.sqrt(length[self._of]))
         return scores
-
-    def _nothing(self, observers: tuple[int, ...]) -> Alignment:
-        shape = len(observers), len(self._of)
-        zero = {name: np.zeros(shape) for name in NAMES}
-        return Alignment(observers, zero, np.zeros(len(observers)))
 
 
 class _Table:

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 
 from eris.audit.alignment import Scores
 from eris.audit.candidates import Candidates
-from eris.audit.gradients import SampleModel
 from eris.audit.watch import Sight
 from eris.core.streams import Stream
-from eris.core.vectors import Indices
+from eris.core.vectors import Indices, Vector
 
 RIDGE = 0.1
 """λ as a share of the mean of G·Gᵀ's diagonal."""
@@ -39,34 +38,36 @@ class JointRegression:
     send the same ones. An observer that sees no contribution regresses the published mean.
     """
 
-    def __init__(
-        self, samples: SampleModel, candidates: Candidates, *, seed: int, ridge: float = RIDGE
-    ) -> None:
-        self.samples, self.candidates, self._ridge = samples, candidates, ridge
-        self._seed = seed
+    def __init__(self, candidates: Candidates, *, seed: int, ridge: float = RIDGE) -> None:
+        self.candidates, self._ridge, self._seed = candidates, ridge, seed
         m, clients = len(candidates), len(candidates.clients)
         self._gram: dict[int, NDArray[np.float64]] = {}
         self._right = np.zeros((m, clients))
         number = {client: at for at, client in enumerate(candidates.clients)}
         self._of = np.array([number[client] for client in candidates.client.tolist()])
 
-    def add(self, sight: Sight, observer: int) -> None:
-        """Take in what an observer saw in a round."""
-        found = self._visible(sight, observer)
+    def begin(self, sight: Sight, observer: int) -> None:
+        """Note what an observer saw in a round; the gradients at its model follow."""
+        self._found = self._visible(sight, observer)
+        at = [coordinates for _, coordinates, _ in self._found]
+        self._taken = np.unique(np.concatenate(at)) if at else np.empty(0, np.int64)
+        self._gradients = np.empty((len(self.candidates), len(self._taken)), np.float32)
+
+    def add(self, place: int, gradient: Vector) -> None:
+        """Take in a candidate's gradient."""
+        self._gradients[place] = gradient[self._taken]
+
+    def finish(self) -> None:
+        """Add the round to the regression."""
+        found, clients = self._found, self._right.shape[1]
         if not found:
             return
-        same = len(found) == self._right.shape[1] and all(
-            np.array_equal(at, found[0][1]) for _, at, _ in found
-        )
-        taken = np.unique(np.concatenate([at for _, at, _ in found]))
-        gradients = np.empty((len(self.candidates), len(taken)), np.float32)
-        for place, gradient in self.samples.gradients(sight.model):
-            gradients[place] = gradient[taken]
-        if same:
-            self._add(range(self._right.shape[1]), gradients, np.stack([v for _, _, v in found]))
+        if len(found) == clients and all(np.array_equal(at, found[0][1]) for _, at, _ in found):
+            self._join(range(clients), self._gradients, np.stack([v for _, _, v in found]))
             return
         for client, at, values in found:
-            self._add([client], gradients[:, np.searchsorted(taken, at)], values[None])
+            columns = np.searchsorted(self._taken, at)
+            self._join([client], self._gradients[:, columns], values[None])
 
     def scores(self) -> Scores:
         """The weight of every candidate in its own client's update."""
@@ -83,7 +84,7 @@ class JointRegression:
                 found[mine] = weights[mine, column]
         return found
 
-    def _add(
+    def _join(
         self, clients: Sequence[int], gradients: NDArray[np.float32], values: NDArray[np.float32]
     ) -> None:
         key = -1 if len(clients) == self._right.shape[1] else clients[0]

@@ -6,12 +6,12 @@ in, the bottom third is out. Statistics compare with the truth afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from eris.audit.alignment import ALIGNED, COSINE, NAMES, PAPER, Aligner, Scores
+from eris.audit.alignment import ALIGNED, COSINE, NAMES, PAPER, Aligner, Alignment, Scores
 from eris.audit.candidates import Candidates
 from eris.audit.gradients import SampleModel
 from eris.audit.joint import JointRegression
@@ -92,7 +92,7 @@ class MembershipAudit:
 
     ``joint`` and ``losses`` are the numbers of the observers for which the regression and the loss
     of the completed model are computed as well: they cost more than the alignment, which every
-    observer has.
+    observer has. ``also`` are shown every sight.
     """
 
     def __init__(
@@ -103,12 +103,13 @@ class MembershipAudit:
         *,
         joint: Sequence[int] = (),
         losses: Sequence[int] = (),
+        also: Sequence[Callable[[Sight], None]] = (),
         seed: int = 0,
     ) -> None:
         self.watch, self.samples, self.candidates = watch, samples, candidates
-        self._aligner = Aligner(samples, candidates)
+        self._also = tuple(also)
         self._seed, self._losses = seed, tuple(losses)
-        self._joint = {o: JointRegression(samples, candidates, seed=seed) for o in joint}
+        self._joint = {o: JointRegression(candidates, seed=seed) for o in joint}
         self._scores: dict[str, list[Scores]] = {name: [] for name in NAMES}
         self._visible: list[Scores] = []
         self._loss: dict[int, list[Scores]] = {o: [] for o in losses}
@@ -124,20 +125,39 @@ class MembershipAudit:
         scores = {name: np.zeros((count, len(self.candidates))) for name in NAMES}
         visible = np.zeros(count)
         for sight in self.watch.follow(round, records):
-            aligned = self._aligner.align(sight)
             rows = list(sight.observers)
+            for look in self._also:
+                look(sight)
+            aligned = self._attack(sight)
             visible[rows] = aligned.visible
             for name in NAMES:
                 scores[name][rows] = aligned.scores[name]
-            for observer, regression in self._joint.items():
-                if observer in rows:
-                    regression.add(sight, observer)
             for observer in self._losses:
                 if observer in rows:
                     self._loss[observer].append(self._completed(sight, observer))
         for name in NAMES:
             self._scores[name].append(scores[name].astype(np.float32))
         self._visible.append(visible)
+
+    def skip(self, round: int, records: Iterable[Record]) -> None:
+        """Follow a round without attacking it."""
+        for _ in self.watch.follow(round, records):
+            pass
+
+    def _attack(self, sight: Sight) -> Alignment:
+        """Everything that takes the candidates' gradients, in one pass over them."""
+        aligner = Aligner(self.candidates, sight)
+        regressions = [r for o, r in self._joint.items() if o in sight.observers]
+        for observer, regression in self._joint.items():
+            if observer in sight.observers:
+                regression.begin(sight, observer)
+        for place, gradient in self.samples.gradients(sight.model):
+            aligner.add(place, gradient)
+            for regression in regressions:
+                regression.add(place, gradient)
+        for regression in regressions:
+            regression.finish()
+        return aligner.finish()
 
     def _completed(self, sight: Sight, observer: int) -> Scores:
         """−ℓ of every candidate at the model moved by what was seen of its client's update."""

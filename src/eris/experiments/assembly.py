@@ -25,7 +25,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES, ServerRule, server_rule
 from eris.core.vectors import Vector
 from eris.data.weights import Weights, load_minilm
-from eris.experiments.holdings import Array, Holdings, holdings
+from eris.experiments.holdings import Array, Holdings, Tokenise, holdings
 from eris.experiments.recipe import (
     AgreementRecipe,
     MethodRecipe,
@@ -46,6 +46,7 @@ from eris.protocol.settings import Settings, model_digest
 from eris.runtimes.faults import FaultPlan
 from eris.session import Session
 from eris.training.evaluation import evaluate, evaluate_ratings
+from eris.training.gradients import Loss
 from eris.training.population import Population, Trainers
 from eris.training.scaffold import ScaffoldTrainer, scaffold_initial, scaffold_model
 from eris.training.torch import flatten, single_threaded, torch_clients
@@ -70,6 +71,8 @@ class Assembly:
     federation: Federation
     weights: str | None = None
     """Where the weights came from that the model starts from, if it was trained before."""
+    tokenise: Tokenise | None = None
+    """How texts are read, where the samples are texts."""
 
     @property
     def clients(self) -> int:
@@ -77,18 +80,26 @@ class Assembly:
         return len(self.samples.parts)
 
     @property
+    def loss(self) -> Loss:
+        """What clients minimise."""
+        return _loss(self.samples)
+
+    @property
     def faults(self) -> FaultPlan:
         """What goes wrong, from its beginning."""
         return FaultPlan(seed=self.recipe.seed, **mapping(self.recipe.faults))
 
     @contextmanager
-    def training(self) -> Iterator[Session]:
-        """The training at its start, on one thread: the same bits whatever the machine's cores."""
+    def training(self, *, record: bool = False) -> Iterator[Session]:
+        """The training at its start, on one thread: the same bits whatever the machine's cores.
+
+        Its messages are kept if the recipe or ``record`` says so.
+        """
         recipe = self.recipe
         with single_threaded():
             training = self.federation.start(
                 recipe.training.rounds,
-                record=recipe.engine.record,
+                record=record or recipe.engine.record,
                 faults=self.faults,
                 engine=recipe.engine.name,
             )
@@ -167,11 +178,8 @@ def assemble(recipe: Recipe) -> Assembly:
     _check_model(recipe)
     weights = _weights(recipe)
     length = recipe.model.length or LENGTH
-    samples = holdings(
-        recipe.data.resolved(),
-        recipe.seed,
-        None if weights is None else partial(_tokens, weights.folder, length),
-    )
+    tokenise = None if weights is None else partial(_tokens, weights.folder, length)
+    samples = holdings(recipe.data.resolved(), recipe.seed, tokenise)
     entry = _fitting_model(recipe.model.name, samples)
     made = dict(recipe.model.settings) | ({"path": str(weights.folder)} if weights else {})
     module = create_model(entry.name, recipe.seed, **made)
@@ -200,7 +208,7 @@ def assemble(recipe: Recipe) -> Assembly:
         agreement=AgreementRecipe(_agreed(federation)),
     )
     source = None if weights is None else weights.source
-    return Assembly(spelled_out, samples, module, initial, federation, source)
+    return Assembly(spelled_out, samples, module, initial, federation, source, tokenise)
 
 
 def _check_model(recipe: Recipe) -> None:
@@ -256,11 +264,14 @@ def _tokens(folder: Path, length: int, texts: Sequence[str]) -> Array:
     return tokenise(folder, texts, length).numpy()
 
 
+def _loss(data: Holdings) -> Loss:
+    return mean_squared_error if data.task == "ratings" else functional.cross_entropy
+
+
 def _population(recipe: Recipe, data: Holdings, module: nn.Module, step: float) -> Population:
     inputs, targets = torch.from_numpy(data.inputs), torch.from_numpy(data.targets)
     training = recipe.training
-    loss = mean_squared_error if data.task == "ratings" else functional.cross_entropy
-    local = {**training.local(), "loss": loss, "seed": recipe.seed}
+    local = {**training.local(), "loss": _loss(data), "seed": recipe.seed}
     if not training.scaffold:
         side_by_side = recipe.engine.threads
         return TorchPopulation(

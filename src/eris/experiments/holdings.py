@@ -90,14 +90,19 @@ def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) ->
     return Holdings(
         task,
         data.source,
-        _readable(recipe.name, train[used], tokenise),
+        readable(recipe.name, train[used], tokenise),
         labels[used].astype(np.int64),
         deal.parts,
         deal.held_out,
-        _readable(recipe.name, test[tested], tokenise),
+        readable(recipe.name, test[tested], tokenise),
         wanted[tested].astype(np.int64),
         checksums,
     )
+
+
+def loaded(recipe: DataRecipe) -> tuple[Array, Array, Array | None]:
+    """Samples, targets and (where they are known) users of the training part."""
+    return _split(load(recipe.name, recipe.path))[1]
 
 
 class _Deal(NamedTuple):
@@ -116,7 +121,7 @@ def _deal(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> 
         drawn = Drawn(len(labels), recipe.resolved().clients or 1, recipe.samples, seed)
         mark = np.array([len(drawn), recipe.samples, seed])
         return _Deal(np.arange(len(labels)), drawn, np.empty(0, np.int64), mark)
-    split = holdout(_dealt(recipe, labels, users, seed), recipe.held_out, seed)
+    split = holdout(dealt(recipe, labels, users, seed), recipe.held_out, seed)
     trained = canaries(split.train, recipe.canaries, seed).train
     # Only the samples in use, renumbered in the order in which clients hold them.
     used = np.concatenate([*trained, *split.held_out])
@@ -147,7 +152,7 @@ def _tested(recipe: DataRecipe, count: int) -> Indices:
     return np.sort(iid(count, 1, recipe.test_samples, 0)[0])
 
 
-def _dealt(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> Partition:
+def dealt(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> Partition:
     """The split that the recipe asks for."""
     recipe = recipe.resolved()
     clients, samples = recipe.clients or 1, recipe.samples
@@ -185,7 +190,7 @@ def _rated(data: RatingData) -> tuple[tuple[Array, Array, Array], tuple[Array, A
     return trained, (pairs[test], data.ratings[test])
 
 
-def _readable(name: str, inputs: Array, tokenise: Tokenise | None) -> Array:
+def readable(name: str, inputs: Array, tokenise: Tokenise | None) -> Array:
     """Samples as a model reads them."""
     if inputs.dtype != object:
         return _normalised(name, inputs)

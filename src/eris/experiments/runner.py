@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -176,7 +177,9 @@ def _belongs_to(training: Session) -> dict[str, str]:
 def _spent(training: Session) -> Line | None:
     """The privacy that all rounds together spend, of methods that add noise."""
     budget = training.privacy
-    return None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta}
+    if budget is None:
+        return None
+    return {"epsilon": budget.epsilon, "delta": budget.delta, "claim": asdict(budget.claim)}
 
 
 def _finish(run: Run, training: Session) -> None:

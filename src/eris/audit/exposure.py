@@ -1,0 +1,102 @@
+"""The theory next to the measurement: what an observer saw, and what the bounds make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from eris.audit.gaussian import (
+    Capacity,
+    WeightHistogram,
+    capacity,
+    capacity_paper,
+    guessed_information,
+    information_bound,
+)
+from eris.audit.statistics import Pooled
+from eris.audit.watch import Sight
+from eris.core.vectors import Vector
+
+ENOUGH = 2048
+"""Coordinates from which the variances are estimated."""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """The mutual-information bound of ERIS (theorem 3.3) for what one observer saw.
+
+    ``paper`` takes C_max as ERIS F.1 estimates it, ``honest`` from what is left of an update's
+    variance once the client's data are known; without noise nothing is left, and no bound holds.
+    ``measured`` is what right guesses prove (Fano), in nats about all canaries together.
+    """
+
+    observer: str
+    rounds: int
+    coordinates: float
+    """Seen of a client's update a round, on average."""
+    share: float
+    """Of all coordinates."""
+    paper: float
+    honest: float
+    measured: float
+    ceiling: float
+    """All there is to know about the canaries: ln 2 each."""
+
+
+class Exposure:
+    """Collects, from an observer's sights, how much it saw and how that is distributed."""
+
+    def __init__(
+        self, observer: int, clients: Sequence[int], n: int, *, noise: float = 0.0, seed: int = 0
+    ) -> None:
+        self.observer, self._clients, self._n, self._noise = observer, tuple(clients), n, noise
+        self.seen: list[int] = []
+        self.histogram = WeightHistogram(seed=seed)
+        self._counted: list[int] = []
+        self._paper: list[Capacity] = []
+        self._honest: list[Capacity] = []
+
+    def __call__(self, sight: Sight) -> None:
+        """Look at a round."""
+        if self.observer not in sight.observers:
+            return
+        row = sight.observers.index(self.observer)
+        updates = [found for client in self._clients
+                   if (found := self._update(sight, client, row)) is not None]  # fmt: skip
+        sizes = [len(update) for update in updates]
+        self.seen.append(round(float(np.mean(sizes))) if sizes else 0)
+        # In the paper's mode clients send different coordinates: each stands for itself.
+        fewest = min(sizes, default=0)
+        if len(updates) < 2 or fewest < 2:
+            return
+        across = np.stack([update[: min(fewest, ENOUGH)] for update in updates])
+        self._counted.append(self.seen[-1])
+        self._paper.append(capacity_paper(across))
+        self._honest.append(capacity(across, noise=self._noise))
+        if len(updates[0]) >= 20:
+            self.histogram.add(sight.round, updates[0])
+
+    def _update(self, sight: Sight, client: int, row: int) -> Vector | None:
+        pieces = sight.pieces(client)
+        if pieces is None:
+            return None
+        chosen = np.repeat(sight.seen(client)[row], pieces.sizes)
+        return pieces.update[chosen]
+
+    def exposed(self, observer: str, guesses: Pooled) -> Exposed | None:
+        """Bound and measurement, on one axis; None if nothing was seen."""
+        if not self._counted:
+            return None
+        mean = float(np.mean(self.seen))
+        return Exposed(
+            observer,
+            len(self.seen),
+            mean,
+            mean / self._n,
+            information_bound(self._counted, self._paper),
+            information_bound(self._counted, self._honest),
+            guessed_information(guesses.right, guesses.guesses),
+            guesses.canaries * float(np.log(2)),
+        )

@@ -1,0 +1,336 @@
+"""Audits of whole runs: as they happen, or afterwards from what was recorded.
+
+What an audit needs beside the messages is the attacker's: the architecture, the loss, the model
+that everyone started from, and candidates; and the truth about those, which only the statistics
+see. All of it follows from a recipe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import nn
+
+from eris.audit.accounting import Accounted, accounted
+from eris.audit.candidates import Candidates
+from eris.audit.exposure import Exposed, Exposure
+from eris.audit.gradients import SampleModel
+from eris.audit.membership import (
+    Judge,
+    MembershipAudit,
+    MembershipReport,
+    final_model,
+)
+from eris.audit.watch import Watch
+from eris.core.errors import InvalidSetting
+from eris.core.noise import PrivacyClaim
+from eris.core.vectors import Vector
+from eris.experiments.assembly import Assembly
+from eris.experiments.canaries import canaries_of
+from eris.experiments.observers import FINAL_MODEL, named, usual
+from eris.protocol.gossip import GossipSettings
+from eris.protocol.membership import View
+from eris.protocol.observers import Observer
+from eris.protocol.settings import Settings, model_digest
+from eris.protocol.transcript import Record, Transcript
+from eris.training.gradients import Loss
+from eris.training.options import RunningStatistics
+
+Tell = Callable[[int, int], None]
+"""Told of rounds done, and of how many."""
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """What is asked: observers by name (all usual ones if none), and how thoroughly.
+
+    ``every`` so many rounds are attacked; ``joint`` and ``losses`` observers of each name get the
+    regression and the loss of the completed model as well.
+    """
+
+    observers: tuple[str, ...] = ()
+    every: int = 1
+    joint: int = 1
+    losses: int = 1
+    draws: int = 1000
+    delta: float = 1e-5
+    confidence: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InvalidSetting("every", self.every, "at least 1")
+        if not 0 < self.confidence < 1:
+            raise InvalidSetting("confidence", self.confidence, "a number between 0 and 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A run to audit: who was who, and what the attacker has beside the messages."""
+
+    frame: Transcript
+    """Membership and settings; its records are not looked at here."""
+    module: nn.Module
+    loss: Loss
+    initial: Vector
+    candidates: Candidates
+    about: Mapping[str, Any]
+    claim: PrivacyClaim | None = None
+    delta: float = 1e-5
+    noise: float = 0.0
+    """Deviation of the noise on a client's update, as it arrives."""
+    owners: Mapping[int, int] = field(default_factory=dict)
+    """Gossip: the client behind each sender, for attackers that are told."""
+    running_statistics: RunningStatistics = "refuse"
+
+    def __post_init__(self) -> None:
+        agreed = self.settings.initial
+        if len(self.initial) != self.settings.n:
+            expected = f"{self.settings.n} parameters, as the transcript's"
+            raise InvalidSetting("model to audit", f"{len(self.initial)} parameters", expected)
+        if agreed and model_digest(self.initial) != agreed:
+            found = f"of SHA-256 {model_digest(self.initial)[:16]}…"
+            expected = f"the one the run started from, {agreed[:16]}…"
+            raise InvalidSetting("initial model", found, expected)
+
+    @property
+    def settings(self) -> Settings | GossipSettings:
+        """What was agreed."""
+        return agreed(self.frame.settings)
+
+    @property
+    def samples(self) -> SampleModel:
+        """What the attacker computes with."""
+        return SampleModel.of(self.module, self.loss, self.candidates, self.running_statistics)
+
+    @property
+    def everyone(self) -> View:
+        """All that ever took part, in one view."""
+        views = list(self.frame.epochs.values()) or [self.frame.membership]
+        clients = tuple(sorted({client for view in views for client in view.clients}))
+        whole = views[-1]
+        return View(whole.members, clients, whole.owners, self.frame.membership.samples)
+
+
+def agreed(text: str) -> Settings | GossipSettings:
+    """The settings of a transcript."""
+    gossip = '"kind": "gossip"' in text
+    return GossipSettings.from_canonical(text) if gossip else Settings.from_canonical(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an audit found, and what it found it on."""
+
+    about: Mapping[str, Any]
+    report: MembershipReport
+    exposed: tuple[Exposed, ...] = ()
+    accounted: Accounted | None = None
+    exposures: tuple[Exposure, ...] = field(default=(), repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures as JSON has them; what is infinite is null."""
+        spent = None
+        if self.accounted is not None:
+            spent = asdict(self.accounted) | {"epsilon": self.accounted.epsilon}
+        return _plain(
+            {
+                "about": dict(self.about),
+                "findings": [asdict(found) for found in self.report.findings],
+                "everyone": [asdict(found) for found in self.report.everyone],
+                "exposed": [asdict(found) for found in self.exposed],
+                "accounted": spent,
+            }
+        )
+
+
+class Audit:
+    """An audit under way: rounds go in, an outcome comes out."""
+
+    def __init__(self, subject: Subject, options: AuditOptions) -> None:
+        self.subject, self.options = subject, options
+        names = options.observers or tuple(usual(subject.frame))
+        self._final = FINAL_MODEL in names
+        observers: list[Observer] = []
+        joint: list[int] = []
+        losses: list[int] = []
+        for name in names:
+            found = [o for o in named(name, subject.frame, options.seed) if o not in observers]
+            start = len(observers)
+            joint += range(start, start + min(len(found), options.joint))
+            losses += range(start, start + min(len(found), options.losses))
+            observers += found
+        self._samples = subject.samples
+        self._exposures: list[Exposure] = []
+        self._audit = self._begin(observers, joint, losses) if observers else None
+        self._observers = observers
+
+    def _begin(
+        self, observers: Sequence[Observer], joint: Sequence[int], losses: Sequence[int]
+    ) -> Any:
+        subject, settings, seed = self.subject, self.subject.settings, self.options.seed
+        if isinstance(settings, GossipSettings):
+            from eris.audit.neighbour import NeighbourAudit, NeighbourWatch
+
+            watches = [NeighbourWatch(settings, subject.initial, one) for one in observers]
+            return NeighbourAudit(
+                watches, self._samples, subject.candidates, owners=subject.owners or None, seed=seed
+            )
+        clients = subject.candidates.clients
+        self._exposures = [
+            Exposure(number, clients, settings.n, noise=subject.noise, seed=seed)
+            for number in joint
+        ]
+        watch = Watch(settings, subject.everyone, subject.initial, observers)
+        return MembershipAudit(
+            watch, self._samples, subject.candidates,
+            joint=joint, losses=losses, also=self._exposures, seed=seed,
+        )  # fmt: skip
+
+    def take(self, round: int, records: Sequence[Record]) -> None:
+        """A round's messages."""
+        if self._audit is None:
+            return
+        if (round - 1) % self.options.every == 0:
+            self._audit.take(round, records)
+        else:
+            self._audit.skip(round, records)
+
+    def outcome(self, model: Vector | None, **about: Any) -> Outcome:
+        """What came of it; ``model`` is the trained one, for who sees that only."""
+        options, subject = self.options, self.subject
+        levels = (options.draws, options.delta, options.confidence)
+        report = MembershipReport((), (), {}, {})
+        if self._audit is not None:
+            report = self._audit.report(
+                draws=options.draws, delta=options.delta, confidence=options.confidence
+            )
+        if self._final:
+            if model is None:
+                raise InvalidSetting("observer", FINAL_MODEL, "a run that is finished")
+            judge = Judge(subject.candidates, options.seed, *levels)
+            last = final_model(self._samples, subject.candidates, model, judge)
+            report = MembershipReport(
+                report.findings + last.findings,
+                report.everyone,
+                {**report.scores, **last.scores},
+                {**report.judged, **last.judged},
+            )
+        spent = None if subject.claim is None else accounted(subject.claim, subject.delta)
+        return Outcome(
+            {**subject.about, "audited every": options.every, "audit seed": options.seed, **about},
+            report,
+            tuple(self._theory(report)),
+            spent,
+            tuple(self._exposures),
+        )
+
+    def _theory(self, report: MembershipReport) -> Iterator[Exposed]:
+        for exposure in self._exposures:
+            name = self._observers[exposure.observer].name
+            found = exposure.exposed(name, report.finding(name, "joint").pooled)
+            if found is not None:
+                yield found
+
+
+def subject_of(assembly: Assembly, frame: Transcript) -> Subject:
+    """What a recipe says of a run of it."""
+    recipe, data = assembly.recipe, assembly.samples
+    candidates = canaries_of(recipe.data.resolved(), recipe.seed, assembly.tokenise)
+    about = assembly.about()
+    sizes = [len(part) for part in data.parts]
+    claim, delta, noise = _privacy(assembly, sum(sizes) / len(sizes))
+    return Subject(
+        frame,
+        assembly.module,
+        assembly.loss,
+        assembly.initial,
+        candidates,
+        {
+            "data": f"{data.source}",
+            "partition": recipe.data.partition,
+            "clients": assembly.clients,
+            "samples trained on": f"{min(sizes)} to {max(sizes)} a client",
+            "canaries": len(candidates),
+            "model": f"{recipe.model.name}, {len(assembly.initial):,} parameters",
+            "method": recipe.method.name,
+            "rounds": recipe.training.rounds,
+            "seed": recipe.seed,
+            "versions": about["versions"],
+        },
+        claim,
+        delta,
+        noise,
+        _owners(assembly),
+        recipe.training.running_statistics,
+    )
+
+
+def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, float, float]:
+    """The claim, its δ and the noise on an update: σ on the sum of a step's gradients."""
+    training = assembly.federation.start(assembly.recipe.training.rounds)
+    try:
+        budget = training.privacy
+    finally:
+        training.close()
+    if budget is None:
+        return None, 1e-5, 0.0
+    return budget.claim, budget.delta, budget.claim.sigma / samples
+
+
+def _owners(assembly: Assembly) -> dict[int, int]:
+    """Shatter in a simulation: the client behind each virtual node (its secret is the seed's)."""
+    return assembly.federation.owners_of_virtual_nodes()
+
+
+def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = None) -> Outcome:
+    """Train a recipe and audit it round by round, without keeping its messages."""
+    rounds = assembly.recipe.training.rounds
+    with assembly.training(record=True) as training:
+        frame = training.transcript
+        assert frame is not None
+        audit = Audit(subject_of(assembly, frame), options)
+        for round in range(1, rounds + 1):
+            training.step()
+            records, frame.records = frame.records, []
+            audit.take(round, records)
+            if tell is not None:
+                tell(round, rounds)
+        metrics = assembly.evaluate(training)
+        return audit.outcome(training.model, metrics=metrics)
+
+
+def audit_transcript(
+    subject: Subject, transcript: Transcript, options: AuditOptions, tell: Tell | None = None
+) -> Outcome:
+    """Audit a recorded run."""
+    audit = Audit(subject, options)
+    by_round = _by_round(transcript)
+    for done, (round, records) in enumerate(sorted(by_round.items()), start=1):
+        audit.take(round, records)
+        if tell is not None:
+            tell(done, len(by_round))
+    return audit.outcome(transcript.final_model)
+
+
+def _by_round(transcript: Transcript) -> dict[int, list[Record]]:
+    found: dict[int, list[Record]] = defaultdict(list)
+    for record in transcript.records:
+        found[record.message.header.round].append(record)
+    if not found:
+        raise InvalidSetting("transcript", "without a message", "a recorded run")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,81 @@
+"""Observers by name, as ``eris audit --as`` takes them."""
+
+from __future__ import annotations
+
+from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
+from eris.core.toml import one_of
+from eris.protocol.observers import Observer
+from eris.protocol.transcript import Transcript
+
+KINDS = ("aggregator", "member", "coalition", "link", "server", "neighbour", "final-model")
+FINAL_MODEL = "final-model"
+
+
+def usual(transcript: Transcript) -> list[str]:
+    """Whom a run is audited as if nobody is named: all who could look."""
+    if not transcript.owners:
+        return ["neighbour", FINAL_MODEL]
+    if len(transcript.owners) == 1:
+        return ["server", "member", FINAL_MODEL]
+    return ["aggregator", "member", f"coalition:{max(2, len(transcript.owners) // 5)}", FINAL_MODEL]
+
+
+def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
+    """The observers that a name means in a run.
+
+    ``aggregator`` is every owner, ``aggregator:3`` one of them; ``coalition:5`` five owners, drawn
+    by lot (or members, where nobody owns anything); ``link`` the first client's link to the first
+    owner that is another, ``link:3-7`` a link between two members, both ways.
+    """
+    kind, _, which = text.partition(":")
+    if kind not in KINDS:
+        raise InvalidSetting("observer", text, one_of(KINDS, kind))
+    clients = transcript.membership.clients
+    owners = sorted(transcript.owners)
+    match kind:
+        case "aggregator" if not which:
+            if not owners:
+                raise InvalidSetting("observer", text, "neighbour: in this run nobody aggregates")
+            return [transcript.aggregator(owner) for owner in owners]
+        case "aggregator":
+            return [transcript.aggregator(_number(text, which))]
+        case "server":
+            return [transcript.server()]
+        case "member":
+            plain = [c for c in clients if c not in owners] or list(clients)
+            return [transcript.member(_number(text, which) if which else plain[0])]
+        case "neighbour":
+            return [transcript.neighbour(_number(text, which) if which else clients[0])]
+        case "coalition":
+            return [transcript.coalition(_drawn(text, which, owners or list(clients), seed))]
+        case "link":
+            return [transcript.link(*_ends(text, which, transcript), both_ways=True)]
+    return []  # the final model needs no messages
+
+
+def _number(text: str, which: str) -> int:
+    if not which.isdecimal():
+        raise InvalidSetting("observer", text, "a member's number after the colon")
+    return int(which)
+
+
+def _drawn(text: str, which: str, members: list[int], seed: int) -> list[int]:
+    if not which.isdecimal() or not 1 <= int(which) <= len(members):
+        expected = f"coalition:N with N from 1 to {len(members)}, of those who can collude here"
+        raise InvalidSetting("observer", text, expected)
+    order = Stream(seed, "coalition").permutations(1, len(members))[0]
+    return sorted(members[place] for place in order[: int(which)].tolist())
+
+
+def _ends(text: str, which: str, transcript: Transcript) -> tuple[int, int]:
+    if not which:
+        owners, clients = sorted(transcript.owners), transcript.membership.clients
+        others = [owner for owner in owners if owner != clients[0]]
+        if not others:
+            raise InvalidSetting("observer", text, "link:A-B, two members' numbers")
+        return clients[0], others[0]
+    sender, dash, receiver = which.partition("-")
+    if not dash or not sender.isdecimal() or not receiver.isdecimal():
+        raise InvalidSetting("observer", text, "link:A-B, two members' numbers")
+    return int(sender), int(receiver)
