@@ -120,11 +120,13 @@ class MembershipAudit:
         return len(self._visible)
 
     def take(self, round: int, records: Iterable[Record]) -> None:
-        """Attack a round."""
+        """Attack a round; one of which nothing reached anybody does not count."""
         count = len(self.watch.observers)
         scores = {name: np.zeros((count, len(self.candidates))) for name in NAMES}
         visible = np.zeros(count)
+        any_seen = False
         for sight in self.watch.follow(round, records):
+            any_seen = True
             rows = list(sight.observers)
             for look in self._also:
                 look(sight)
@@ -135,6 +137,8 @@ class MembershipAudit:
             for observer in self._losses:
                 if observer in rows:
                     self._loss[observer].append(self._completed(sight, observer))
+        if not any_seen:
+            return
         for name in NAMES:
             self._scores[name].append(scores[name].astype(np.float32))
         self._visible.append(visible)
@@ -200,8 +204,8 @@ class MembershipAudit:
                 once = self._joint[number].scores()[None]
                 judge.add(observer.name, JOINT, once, places, visible)
         owners = [o for o, w in enumerate(self.watch.observers) if w.kind == "aggregator"]
-        everyone = tuple(self._everyone(judge, name, owners) for name in (PAPER, ALIGNED, COSINE))
-        return judge.report(everyone if len(owners) > 1 else ())
+        shown = (PAPER, ALIGNED, COSINE) if len(owners) > 1 else ()
+        return judge.report(tuple(self._everyone(judge, name, owners) for name in shown))
 
     def _everyone(self, judge: Judge, name: str, owners: Sequence[int]) -> Everyone:
         truth, client = self.candidates.included, self.candidates.client

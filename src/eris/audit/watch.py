@@ -144,6 +144,8 @@ class Watch:
             }
             for observer, numbers in public.items()
         }
+        if not messages and not heard.contributions:
+            return  # a round of which nothing reached anybody here
         self._part(public)
         for company, known in self._groups:
             model = known.replica.model.copy()
@@ -243,10 +245,12 @@ class _Round:
         """The values of a contribution as they travelled, unscaled, one a coordinate."""
         compressor, encoded = self.agreement.settings.compressor, contribution.payload.encoded
         key, client = contribution.header.key, contribution.header.sender
-        if compressor is not None and not isinstance(compressor, MaskCompressor):
-            return compressor.decode(encoded, self.agreement.segments(self.round)[key].size)
-        encoding = Encoding.DENSE if compressor is None else Encoding.KEPT
-        return decode_values(encoded, encoding, len(self.coordinates(key, client)))
+        size = self.agreement.segments(self.round)[key].size
+        if compressor is None:
+            return decode_values(encoded, Encoding.DENSE, size)
+        if not isinstance(compressor, MaskCompressor):
+            return compressor.decode(encoded, size)
+        return decode_values(encoded, Encoding.KEPT, len(self.coordinates(key, client)))
 
     def result(self, result: Result) -> Vector | None:
         """A published mean, unscaled; of the whole segment where masks are independent."""

@@ -137,15 +137,14 @@ class Outcome:
         spent = None
         if self.accounted is not None:
             spent = asdict(self.accounted) | {"epsilon": self.accounted.epsilon}
-        return _plain(
-            {
-                "about": dict(self.about),
-                "findings": [asdict(found) for found in self.report.findings],
-                "everyone": [asdict(found) for found in self.report.everyone],
-                "exposed": [asdict(found) for found in self.exposed],
-                "accounted": spent,
-            }
-        )
+        found = {
+            "about": self.about,
+            "findings": [asdict(finding) for finding in self.report.findings],
+            "everyone": [asdict(finding) for finding in self.report.everyone],
+            "exposed": [asdict(finding) for finding in self.exposed],
+            "accounted": spent,
+        }
+        return {name: _plain(value) for name, value in found.items()}
 
 
 class Audit:
@@ -309,15 +308,16 @@ def audit_transcript(
 ) -> Outcome:
     """Audit a recorded run."""
     audit = Audit(subject, options)
-    by_round = _by_round(transcript)
-    for done, (round, records) in enumerate(sorted(by_round.items()), start=1):
+    rounds = by_round(transcript)
+    for done, (round, records) in enumerate(sorted(rounds.items()), start=1):
         audit.take(round, records)
         if tell is not None:
-            tell(done, len(by_round))
+            tell(done, len(rounds))
     return audit.outcome(transcript.final_model)
 
 
-def _by_round(transcript: Transcript) -> dict[int, list[Record]]:
+def by_round(transcript: Transcript) -> dict[int, list[Record]]:
+    """A run's messages by the round they are of."""
     found: dict[int, list[Record]] = defaultdict(list)
     for record in transcript.records:
         found[record.message.header.round].append(record)

@@ -45,7 +45,7 @@ class Experiment:
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """What one run of a row is."""
-        name = f"{self.name}-{_slug(row.label)}-{seed}"
+        name = f"{self.name}-{slug(row.label)}-{seed}"
         return Recipe().changed({**self.base, **row.changes, "name": name, "seed": seed})
 
 
@@ -264,10 +264,10 @@ def _spread(shares: Sequence[float]) -> str:
     return f"{mean:.2f} ± {100 * float(np.std(shares)):.2f}" if len(shares) > 1 else f"{mean:.2f}"
 
 
-def _slug(label: str) -> str:
+def slug(label: str) -> str:
     """A label as part of a folder's name.
 
-    >>> _slug("ERIS + DSC, paper mode"), _slug("FedAvg-LDP ε 10")
+    >>> slug("ERIS + DSC, paper mode"), slug("FedAvg-LDP ε 10")
     ('eris-dsc-paper-mode', 'fedavg-ldp-10')
     """
     words = "".join(c if c.isascii() and (c.isalnum() or c == ".") else " " for c in label.lower())

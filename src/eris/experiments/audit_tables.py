@@ -1,0 +1,405 @@
+"""The papers' membership experiments by name: what is audited, what the paper reports.
+
+Every row is a recipe that is trained and audited round by round; its outcome is kept as JSON, so a
+table that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from eris.data.cache import write_atomically
+from eris.experiments.assembly import assemble
+from eris.experiments.auditing import AuditOptions, Tell, audit_live
+from eris.experiments.recipe import Recipe
+from eris.experiments.reproduce import dsc_fraction, slug
+
+FOLDER = "audits"
+PER_ROUND = {"method.calibration": "per-round"}
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One audited run of a table; ``paper`` is the accuracy of membership inference it reports."""
+
+    label: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    paper: str = "–"
+    observers: tuple[str, ...] = ()
+    at: float | None = None
+    """Where on a curve the row lies."""
+
+
+@dataclass(frozen=True)
+class AuditTable:
+    """Rows that differ from one base recipe."""
+
+    name: str
+    title: str
+    base: Mapping[str, Any]
+    rows: tuple[AuditRow, ...]
+    every: int = 1
+    curve: str | None = None
+    """What the rows vary, for a picture."""
+
+    def recipe(self, row: AuditRow, seed: int) -> Recipe:
+        """What one row trains."""
+        return Recipe().changed({**self.base, **row.changes, "seed": seed})
+
+    def path(self, root: Path, row: AuditRow, seed: int) -> Path:
+        """Where a row's outcome is kept."""
+        return root / FOLDER / f"{self.name}-{slug(row.label)}-{seed}.json"
+
+
+def _images(data: str, samples: int, rounds: int) -> dict[str, Any]:
+    """The papers' unbiased setting: 30 % held out, half of the rest canaries."""
+    return {
+        "data.name": data,
+        "data.clients": 50,
+        "data.samples": samples,
+        "data.held_out": 0.3,
+        "data.canaries": 0.5,
+        "training.rounds": rounds,
+        "training.learning_rate": 0.01,
+        "training.momentum": 0.9,
+    }
+
+
+def _eris(**settings: Any) -> dict[str, Any]:
+    return {"method.name": "eris", **{f"method.{key}": value for key, value in settings.items()}}
+
+
+COALITION = "coalition:25"
+SHARDED = ("aggregator", "member", COALITION, "final-model")
+
+
+def _core(rounds: int, paper: Sequence[str]) -> tuple[AuditRow, ...]:
+    """FedAvg, ERIS, both modes of compression, and the model alone."""
+    kept = dsc_fraction(rounds)
+    return (
+        AuditRow("FedAvg", {"method.name": "fedavg"}, paper[0]),
+        AuditRow("ERIS", _eris(), paper[1], SHARDED),
+        AuditRow("ERIS + DSC", _eris(kept_fraction=kept), paper[2], SHARDED),
+        AuditRow(
+            "ERIS + DSC, paper mode",
+            _eris(kept_fraction=kept, masks="independent"),
+            paper[2],
+            SHARDED,
+        ),
+    )
+
+
+def _rivals(paper: Sequence[str]) -> tuple[AuditRow, ...]:
+    rows: list[tuple[str, dict[str, Any]]] = [
+        ("FedAvg-LDP ε 10", {"method.name": "fedavg-ldp", "method.epsilon": 10.0, **PER_ROUND}),
+        ("FedAvg-LDP ε 1", {"method.name": "fedavg-ldp", "method.epsilon": 1.0, **PER_ROUND}),
+        ("SoteriaFL ε 10", {"method.name": "soteriafl", "method.epsilon": 10.0, **PER_ROUND}),
+        ("PriPrune 0.01", {"method.name": "priprune", "method.rate": 0.01}),
+        ("PriPrune 0.05", {"method.name": "priprune", "method.rate": 0.05}),
+        ("PriPrune 0.1", {"method.name": "priprune", "method.rate": 0.1}),
+        ("Shatter", {"method.name": "shatter", "method.virtual_nodes": 8, "method.degree": 4}),
+    ]
+    return tuple(
+        AuditRow(label, changes, figure)
+        for (label, changes), figure in zip(rows, paper, strict=True)
+    )
+
+
+BIASED = {"training.epochs": 2, "training.batch_size": 64}
+SWEEP_ROUNDS = 40
+_SWEEP = _images("mnist", 16, SWEEP_ROUNDS)
+
+AUDITS: Mapping[str, AuditTable] = {
+    table.name: table
+    for table in (
+        AuditTable(
+            "audit-mnist",
+            "ERIS table 12: MNIST, LeNet-5, 16 samples a client, IID, unbiased",
+            _images("mnist", 16, 160),
+            _core(160, ("65.78 ± 2.24", "55.60 ± 1.27", "55.58 ± 1.77"))
+            + _rivals(("57.67 ± 1.61", "57.55 ± 1.66", "56.87 ± 1.69", "63.56 ± 2.09",
+                       "54.51 ± 1.62", "53.42 ± 1.54", "55.61 ± 1.33")),
+            every=4,
+        ),
+        AuditTable(
+            "audit-mnist-64",
+            "ERIS table 13: MNIST, LeNet-5, 64 samples a client, IID, unbiased",
+            _images("mnist", 64, 120),
+            _core(120, ("56.68 ± 1.92", "51.45 ± 0.85", "51.57 ± 0.74")),
+            every=6,
+        ),
+        AuditTable(
+            "audit-mnist-4",
+            "ERIS table 12: MNIST, LeNet-5, 4 samples a client, IID (canaries pooled)",
+            _images("mnist", 4, 120),
+            _core(120, ("82.13 ± 1.65", "69.82 ± 2.01", "68.70 ± 3.08")),
+            every=4,
+        ),
+        AuditTable(
+            "audit-mnist-dirichlet",
+            "ERIS table 14 (its mean over sizes): MNIST, 16 samples a client, Dirichlet 0.2",
+            _images("mnist", 16, 120) | {"data.partition": "dirichlet", "data.alpha": 0.2},
+            _core(120, ("60.17 ± 1.29", "–", "58.17 ± 2.24")),
+            every=4,
+        ),
+        AuditTable(
+            "audit-mnist-biased",
+            "ERIS table 15 (its mean over sizes): MNIST, 16 samples a client, 2 local epochs",
+            _images("mnist", 16, 120) | BIASED,
+            _core(120, ("68.65 ± 1.63", "–", "55.45 ± 1.68")),
+            every=4,
+        ),
+        AuditTable(
+            "audit-cifar10",
+            "ERIS table 10: CIFAR-10, ResNet-9, 16 samples a client, unbiased (first 12 rounds)",
+            _images("cifar10", 16, 12) | {"model.name": "resnet9"},
+            _core(12, ("70.15 ± 1.41", "–", "58.89 ± 2.45")),
+            every=4,
+        ),
+        AuditTable(
+            "audit-imdb",
+            "ERIS table 9: IMDB, MiniLM, 16 samples a client (first 4 rounds)",
+            {
+                "data.name": "imdb", "data.clients": 25, "data.samples": 16, "data.held_out": 0.3,
+                "data.canaries": 0.5, "data.test_samples": 500, "model.length": 64,
+                "training.rounds": 4, "training.optimiser": "adamw",
+                "training.learning_rate": 5e-5,
+            },
+            (
+                AuditRow("FedAvg", {"method.name": "fedavg"}),
+                AuditRow("ERIS", _eris(), observers=SHARDED),
+                AuditRow("ERIS + DSC", _eris(kept_fraction=0.05), observers=SHARDED),
+            ),
+            every=2,
+        ),
+        AuditTable(
+            "audit-aggregators",
+            "ERIS figure 2, left: leakage against the number of aggregators (MNIST, 16 samples)",
+            _SWEEP,
+            tuple(
+                AuditRow(f"A = {count}", _eris(aggregators=count), at=count,
+                         observers=("aggregator", "member", "final-model"))
+                for count in (1, 2, 5, 10, 25, 50)
+            ),
+            every=4,
+            curve="aggregators",
+        ),
+        AuditTable(
+            "audit-compression",
+            "ERIS figure 2, right: leakage against ω = 1/p − 1 with 50 aggregators",
+            _SWEEP,
+            tuple(
+                AuditRow(f"p = {kept:g}", _eris(kept_fraction=kept), at=1 / kept - 1,
+                         observers=("aggregator", "member", "final-model"))
+                for kept in (0.5, 0.2, 0.1, 0.05, 0.01)
+            ),
+            every=2,
+            curve="ω",
+        ),
+        AuditTable(
+            "audit-collusion",
+            "ERIS figure 6: leakage against colluding clients of 50",
+            _SWEEP,
+            tuple(
+                AuditRow(f"{label}, {count} collude", changes, at=count,
+                         observers=(f"coalition:{count}",))
+                for label, changes in (
+                    ("ERIS", _eris()),
+                    ("ERIS + DSC", _eris(kept_fraction=dsc_fraction(160))),
+                )
+                for count in (1, 5, 10, 25, 40)
+            ),
+            every=8,
+            curve="colluders",
+        ),
+        AuditTable(
+            "audit-layouts",
+            "Layouts of shards: contiguous against random, static against rotating (A = 50)",
+            _SWEEP,
+            (
+                AuditRow("random, static", _eris()),
+                AuditRow("interleaved, static", _eris(plan="interleaved")),
+                AuditRow("contiguous, static", _eris(plan="contiguous")),
+                AuditRow("random, new every 10 rounds", _eris(rotate=10)),
+                AuditRow("random, new every round", _eris(rotate=1)),
+            ),
+            every=4,
+        ),
+    )
+}  # fmt: skip
+
+
+def audited(
+    table: AuditTable,
+    seeds: Sequence[int],
+    root: Path,
+    progress: Callable[[str], Tell] | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Train and audit what is not there yet; the outcomes of every row."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in table.rows:
+        for seed in seeds:
+            path = table.path(root, row, seed)
+            if not path.is_file():
+                told = None if progress is None else progress(f"{row.label}, {seed}")
+                options = AuditOptions(row.observers, every=table.every, seed=seed)
+                outcome = audit_live(assemble(table.recipe(row, seed)), options, told)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                document = {"table": table.name, "row": row.label, **outcome.to_json()}
+                write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+            found.setdefault(row.label, []).append(json.loads(path.read_text(encoding="utf-8")))
+    return found
+
+
+@dataclass(frozen=True)
+class Line:
+    """The figures of one row, means over seeds; None where there is no such observer."""
+
+    accuracy: float | None
+    one: float | None
+    mean: float | None
+    worst: float | None
+    null: float | None
+    member: float | None
+    final: float | None
+    joint: float | None
+    joint_auc: float | None
+    member_auc: float | None
+    epsilon: float | None
+    ceiling: float | None
+    spent: float | None
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Mapping[str, Any]]) -> Line:
+        """From the outcomes of a row."""
+        one = [_Figures(outcome) for outcome in outcomes]
+
+        def mean(values: Sequence[float | None]) -> float | None:
+            there = [value for value in values if value is not None]
+            return float(np.mean(there)) if there else None
+
+        return cls(*(mean(column) for column in zip(*(f.values() for f in one), strict=True)))
+
+
+class _Figures:
+    """What a table shows of one outcome."""
+
+    def __init__(self, outcome: Mapping[str, Any]) -> None:
+        self._outcome = outcome
+        watching = ("aggregator", "coalition", "neighbour")
+        names = [found["observer"] for found in outcome["findings"]]
+        self._main = next((n for n in names if n.startswith(watching)), None)
+
+    def values(self) -> tuple[float | None, ...]:
+        everyone = next((e for e in self._outcome["everyone"] if e["score"] == "paper"), None)
+        accuracy = self._outcome["about"].get("metrics", {}).get("accuracy")
+        joint, main = self._finding(self._main, "joint"), self._finding(self._main, "paper")
+        main = main or self._finding(self._main, "linked aligned")
+        member = self._finding("member", "paper")
+        member_joint, final = self._finding("member", "joint"), self._finding("final", "loss")
+        spent = (self._outcome.get("accounted") or {}).get("epsilon")
+        bound = (joint or main or {}).get("bound") or {}
+        return (
+            accuracy,
+            _measure(main, "accuracy"),
+            everyone["mean"]["accuracy"] if everyone else None,
+            everyone["worst"]["accuracy"] if everyone else None,
+            _measure(main, "null_mean"),
+            _measure(member, "accuracy"),
+            _measure(final, "accuracy"),
+            joint["pooled"]["accuracy"] if joint else None,
+            joint["roc"]["auc"] if joint else None,
+            member_joint["roc"]["auc"] if member_joint else None,
+            bound.get("epsilon"),
+            bound.get("ceiling"),
+            spent,
+        )
+
+    def _finding(self, observer: str | None, score: str) -> Mapping[str, Any] | None:
+        if observer is None:
+            return None
+        return next(
+            (
+                found
+                for found in self._outcome["findings"]
+                if found["observer"].startswith(observer) and found["score"] == score
+            ),
+            None,
+        )
+
+
+def _measure(found: Mapping[str, Any] | None, what: str) -> float | None:
+    """The paper's measure or, where clients have too few canaries, accuracy over all of them."""
+    if found is None:
+        return None
+    if found["paper"] is None:
+        return float(found["pooled"]["accuracy"]) if what == "accuracy" else 0.5
+    return float(found["paper"][what])
+
+
+def shown(table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+    """Ours beside the paper's: membership accuracy in percent, areas under curves, bounds on ε."""
+    drawn = Table(
+        "", "test", "paper", "one", "null", "mean", "worst", "member", "final",
+        "joint", "joint AUC", "member AUC", "ε ≥", "of", "ε ≤",
+        title=table.title,
+    )  # fmt: skip
+    for row in table.rows:
+        if row.label not in outcomes:
+            continue
+        line = Line.of(outcomes[row.label])
+        shares = (line.one, line.null, line.mean, line.worst, line.member, line.final, line.joint)
+        cells = ["–" if value is None else f"{100 * value:.1f}" for value in shares]
+        areas = [_number(value, 3) for value in (line.joint_auc, line.member_auc)]
+        bounds = [_number(value, 2) for value in (line.epsilon, line.ceiling, line.spent)]
+        test = "–" if line.accuracy is None else f"{100 * line.accuracy:.1f}"
+        drawn.add_row(row.label, test, row.paper, *cells, *areas, *bounds)
+    return drawn
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def draw(
+    table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
+) -> None:
+    """The curve of a table whose rows vary one thing."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = [row for row in table.rows if row.label in outcomes and row.at is not None]
+    series = sorted({row.label.rpartition(",")[0] for row in rows})
+    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for name in series:
+        mine = [row for row in rows if row.label.rpartition(",")[0] == name]
+        places = [row.at for row in mine if row.at is not None]
+        lines = [Line.of(outcomes[row.label]) for row in mine]
+        prefix = f"{name}: " if name else ""
+        for what, label, style in (
+            ("joint", "joint regression", "o-"),
+            ("one", "the paper's attack", "s--"),
+            ("null", "its null", ":"),
+        ):
+            values = [getattr(line, what) for line in lines]
+            axis.plot(places, [np.nan if v is None else 100 * v for v in values], style,
+                      label=prefix + label)  # fmt: skip
+    axis.axhline(50, color="grey", linewidth=0.8)
+    axis.set(xlabel=table.curve, ylabel="membership accuracy, %", ylim=(45, 101))
+    if table.curve in ("aggregators", "ω"):
+        axis.set_xscale("log")
+    axis.legend(fontsize="small")
+    axis.grid(alpha=0.3)
+    axis.set_title(table.title, fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
