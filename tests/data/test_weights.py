@@ -14,7 +14,7 @@ from eris.data.packages import Source
 from eris.data.sources import WEIGHTS, fetch
 from eris.data.weights import FILES, MODEL, load_minilm
 
-(MINILM,) = WEIGHTS
+(MINILM,) = (source for source in WEIGHTS if source.data == "minilm")
 
 
 def contents(name: str) -> bytes:

