@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from eris.audit import kernels
 from eris.audit.alignment import ALIGNED, COSINE, NORMALISED, PAPER, Aligner
@@ -151,3 +152,25 @@ def test_losses_are_those_of_single_samples() -> None:
             out = samples.flat.module(samples.inputs[place : place + 1])
             expected = torch.nn.functional.cross_entropy(out, samples.targets[place : place + 1])
         assert value == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "convolution",
+    [
+        torch.nn.Conv2d(2, 3, 3, padding=1),
+        torch.nn.Conv2d(2, 4, 3, stride=2, dilation=2, bias=False),
+        torch.nn.Conv2d(2, 4, 3, groups=2, padding=1),
+    ],
+    ids=["plain", "stride and dilation", "groups"],
+)
+def test_single_gradients_of_convolutions_come_from_one_product(convolution: nn.Conv2d) -> None:
+    inputs = torch.tensor(
+        Stream(2, "images").normal(0, 7 * 2 * 9 * 9).reshape(7, 2, 9, 9).astype(np.float32)
+    )
+    features = convolution(inputs).flatten(1).shape[1]
+    module = nn.Sequential(convolution, nn.Tanh(), nn.Flatten(), nn.Linear(features, 3))
+    targets = torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    samples = SampleModel(module, nn.functional.cross_entropy, inputs, targets)
+    model = samples.flat.read().numpy()
+    for place, gradient in samples.gradients(model):
+        np.testing.assert_allclose(gradient, plain_gradient(samples, model, place), atol=1e-6)

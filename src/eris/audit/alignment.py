@@ -126,7 +126,7 @@ class _Table:
             rows.append(pieces.sent)
         if pieces.published is not None:
             rows.append(pieces.published)
-        return np.stack(rows)
+        return np.stack(rows) if len(rows) > 1 else pieces.update[None]
 
     def add(self, place: int, gradient: Vector, pieces: Pieces, rows: NDArray[np.float32]) -> None:
         """Fill in one candidate."""
@@ -142,10 +142,9 @@ class _Table:
 
 def _lengths(pieces: Pieces, rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """‖·‖² of every row and piece."""
-    zero = np.zeros((len(rows), 1))
-    totals = np.concatenate([zero, np.cumsum(np.square(rows, dtype=np.float64), axis=1)], axis=1)
-    found: NDArray[np.float64] = totals[:, pieces.edges[1:]] - totals[:, pieces.edges[:-1]]
-    return np.maximum(found, 0)
+    squares = np.zeros((len(rows), len(pieces.edges) - 1))
+    kernels.piece_squares(squares, pieces.edges, rows)
+    return squares
 
 
 def _summed(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:

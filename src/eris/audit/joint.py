@@ -41,6 +41,7 @@ class JointRegression:
     def __init__(self, candidates: Candidates, *, seed: int, ridge: float = RIDGE) -> None:
         self.candidates, self._ridge, self._seed = candidates, ridge, seed
         m, clients = len(candidates), len(candidates.clients)
+        self._lot: tuple[tuple[int, int], Indices] = ((0, 0), np.empty(0, np.int64))
         self._gram: dict[int, NDArray[np.float64]] = {}
         self._right = np.zeros((m, clients))
         number = {client: at for at, client in enumerate(candidates.clients)}
@@ -115,5 +116,8 @@ class JointRegression:
     def _drawn(self, round: int, places: Indices) -> Indices:
         if len(places) <= MOST_COORDINATES:
             return places
-        words = Stream(self._seed, "joint-coordinates", round).words(0, len(places))
-        return places[np.sort(np.argsort(words, kind="stable")[:MOST_COORDINATES])]
+        drawn = (round, len(places))
+        if self._lot[0] != drawn:
+            words = Stream(self._seed, "joint-coordinates", round).words(0, len(places))
+            self._lot = drawn, np.sort(np.argsort(words, kind="stable")[:MOST_COORDINATES])
+        return places[self._lot[1]]

@@ -25,13 +25,27 @@ def piece_products(
     """
     for piece in range(len(edges) - 1):
         start, stop = edges[piece], edges[piece + 1]
-        for row in range(len(values)):
-            total = 0.0
-            for at in range(start, stop):
-                total += gradient[coordinates[at]] * values[row, at]
-            products[row, piece] = total
-        total = 0.0
+        product, square = 0.0, 0.0
         for at in range(start, stop):
             one = gradient[coordinates[at]]
-            total += one * one
-        squares[piece] = total
+            product += one * values[0, at]
+            square += one * one
+        products[0, piece], squares[piece] = product, square
+        for row in range(1, len(values)):
+            product = 0.0
+            for at in range(start, stop):
+                product += gradient[coordinates[at]] * values[row, at]
+            products[row, piece] = product
+
+
+@compiled
+def piece_squares(
+    squares: NDArray[np.float64], edges: Indices, values: NDArray[np.float32]
+) -> None:
+    """‖·‖² of every row and piece."""
+    for row in range(len(values)):
+        for piece in range(len(edges) - 1):
+            total = 0.0
+            for at in range(edges[piece], edges[piece + 1]):
+                total += values[row, at] * values[row, at]
+            squares[row, piece] = total

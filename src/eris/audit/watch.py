@@ -115,6 +115,7 @@ class Watch:
         self._groups: list[tuple[tuple[int, ...], _Known]] = [
             (tuple(range(len(self.observers))), known)
         ]
+        self._taps = [n for n, observer in enumerate(observers) if observer.link is not None]
         self._near: dict[int, list[int]] = defaultdict(list)
         for number, observer in enumerate(self.observers):
             for member in {*observer.members, *(observer.link or ())}:
@@ -122,20 +123,20 @@ class Watch:
 
     def follow(self, round: int, records: Iterable[Record]) -> Iterator[Sight]:
         """A round's messages; each sight holds until the next one is asked for."""
-        heard = _Round(self.agreement, self.observers, round)
+        heard = _Round(self.agreement, round)
         public: dict[int, list[int]] = defaultdict(list)
         messages: list[Result | Snapshot] = []
         for one in map(Heard.of, records):
-            message, observers = one.message, self._who(one)
-            if isinstance(message, Result | Snapshot) and observers:
+            message = one.message
+            if isinstance(message, Contribution):
+                for observer in self._reached(one):
+                    heard.note(observer, message)
+            elif isinstance(message, Result | Snapshot) and (observers := self._who(one)):
                 for observer in observers:
                     public[observer].append(len(messages))
                 messages.append(message)
                 if isinstance(message, Result) and message.header.round == round:
                     heard.results.setdefault(message.header.key, message)
-            elif isinstance(message, Contribution):
-                for observer in observers:
-                    heard.note(observer, one, message)
         heard.published = {
             observer: {
                 message.header.key
@@ -165,6 +166,15 @@ class Watch:
         near |= {o for member in one.receivers for o in self._near.get(member, ())}
         return [number for number in sorted(near) if self.observers[number].sees(one)]
 
+    def _reached(self, one: Heard) -> list[int]:
+        """The observers that a contribution came to; what one sends itself is no news to it."""
+        found = []
+        for member in one.arrived:
+            found += [o for o in self._near.get(member, ()) if self.observers[o].takes]
+        if self._taps:
+            found += [o for o in self._taps if self.observers[o].sees(one)]
+        return found
+
     def _part(self, public: Mapping[int, list[int]]) -> None:
         """Give observers that received other results than their company a replica of their own."""
         groups = []
@@ -191,8 +201,8 @@ class _Sent:
 class _Round:
     """The messages of one round, and which observers have them."""
 
-    def __init__(self, agreement: Agreement, observers: Sequence[Observer], round: int) -> None:
-        self.agreement, self.observers, self.round = agreement, observers, round
+    def __init__(self, agreement: Agreement, round: int) -> None:
+        self.agreement, self.round = agreement, round
         self.places = {key: number for number, key in enumerate(agreement.keys)}
         self.contributions: dict[int, dict[Key, _Sent]] = defaultdict(dict)
         self.results: dict[Key, Result] = {}
@@ -200,8 +210,8 @@ class _Round:
         self._seen: dict[tuple[int, int], NDArray[np.bool_]] = {}
         self._layouts: dict[int, tuple[Indices, Indices]] = {}
 
-    def note(self, observer: int, heard: Heard, message: Contribution) -> None:
-        """An observer has a contribution: one that reached it, or one of its own."""
+    def note(self, observer: int, message: Contribution) -> None:
+        """A contribution reached an observer."""
         if message.header.round != self.round:
             return
         client, key = message.header.sender, message.header.key
@@ -211,12 +221,10 @@ class _Round:
             except (ErisError, KeyError):
                 return  # what an owner would have refused
             self.contributions[client][key] = _Sent(message.based_on, values)
-        watcher = self.observers[observer]
-        # What a plain member contributes to itself is no news to it.
-        reached = watcher.kind != "member" and not watcher.members.isdisjoint(heard.arrived)
-        if reached or watcher.link is not None:
-            seen = self._seen.setdefault((observer, client), np.zeros(len(self.places), np.bool_))
-            seen[self.places[key]] = True
+        seen = self._seen.get((observer, client))
+        if seen is None:
+            seen = self._seen[observer, client] = np.zeros(len(self.places), np.bool_)
+        seen[self.places[key]] = True
 
     def seen(self, observer: int, client: int) -> NDArray[np.bool_]:
         """By piece: whether the client's contribution reached the observer."""

@@ -63,6 +63,12 @@ class Observer:
             return f"coalition of {len(self.members)}"
         return f"{self.kind} {min(self.members)}"
 
+    @property
+    def takes(self) -> bool:
+        """Whether contributions are for it: a plain member is one that owns nothing, a tap hears
+        what is on its wire."""
+        return self.kind != "member" and self.link is None
+
     def sees(self, carried: Carried) -> bool:
         """Whether a message is in this observer's view."""
         if self.link is not None:
@@ -76,5 +82,4 @@ class Observer:
             return True
         if self.members.isdisjoint(carried.arrived):
             return False
-        # A plain member is one that owns nothing: contributions are not for it.
-        return self.kind != "member" or not isinstance(carried.message, Contribution)
+        return self.takes or not isinstance(carried.message, Contribution)

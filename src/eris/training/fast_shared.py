@@ -20,6 +20,9 @@ from torch.nn import functional
 from eris.training.fast_calls import Calls, Norm, Parameter
 from eris.training.fast_groups import Group, joined_rows
 
+WINDOW_BYTES = 96 << 20
+"""What the windows of single samples may take."""
+
 Pieces = list[tuple[Parameter, Sequence[Tensor] | Tensor]]
 """Parts of gradients: the number of a parameter, and a piece for each client."""
 
@@ -74,6 +77,8 @@ class ConvolutionUse:
 
     def pieces(self, gradient: Tensor, group: Group) -> Pieces:
         """Weight and bias gradient of every client's samples."""
+        if self._singles(group):
+            return self._of_single_samples(gradient)
         stride, padding, dilation, groups = self.window
         wanted = [False, self.weight is not None, self.bias is not None]
         found = [
@@ -93,6 +98,28 @@ class ConvolutionUse:
             for left, entered in zip(group.split(gradient), group.split(self.input), strict=True)
         ]
         return [(self.weight, [one[1] for one in found]), (self.bias, [one[2] for one in found])]
+
+    def _singles(self, group: Group) -> bool:
+        """Whether every client has one sample, and few enough that their windows fit together."""
+        if self.input.dim() != 4 or self.window[3] != 1 or group.samples != len(group):
+            return False
+        return 4 * self.values[0].numel() * self._places * group.samples <= WINDOW_BYTES
+
+    @property
+    def _places(self) -> int:
+        """About how many places of its input a window is laid on."""
+        height, width = self.input.shape[-2:]
+        down, across = self.window[0]
+        return (int(height) // int(down)) * (int(width) // int(across))
+
+    def _of_single_samples(self, gradient: Tensor) -> Pieces:
+        """One product for all samples, of what left each window and what entered it."""
+        stride, padding, dilation, _ = self.window
+        size = self.values.shape[2:]
+        entered = functional.unfold(self.input, size, dilation, padding, stride)
+        each = torch.bmm(gradient.flatten(2), entered.transpose(1, 2))
+        weights = each.view(len(each), *self.values.shape)
+        return [(self.weight, weights), (self.bias, gradient.sum(dim=(2, 3)))]
 
 
 @dataclass(frozen=True)
@@ -242,6 +269,9 @@ def shared_gradients(
             for number, pieces in use.pieces(gradient, group):
                 if number is not None:
                     parts[number].append(pieces)
+        if all(len(pieces) == 1 and isinstance(pieces[0], Tensor) for pieces in parts):
+            # Rows of every parameter: joined in one copy instead of one a client.
+            return list(torch.cat([pieces[0].flatten(1) for pieces in parts], dim=1))  # type: ignore[union-attr]
         return [_row(parts, shapes, client) for client in range(len(group))]
 
 
