@@ -11,7 +11,7 @@ export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
 .PHONY: help setup demo test check format proto fuzz faults soak kills test-hosts data bench \
-        bench-simulation bench-growth bench-network bench-memory clean
+        bench-simulation bench-growth bench-network bench-memory bench-audit audits clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -79,6 +79,17 @@ bench-network: setup ## Nodes on 100 Mbit/s links beside the limit and Flower (n
 
 bench-memory: setup ## What a node holds beyond the model's own vectors (needs 16 GB of memory)
 	$(BIN)/python benchmarks/memory.py
+
+bench-audit: setup ## What auditing a round costs beside training it
+	$(BIN)/eris data fetch mnist
+	$(BIN)/python benchmarks/audit.py
+
+audits: setup ## The papers' membership tables (hours; goes on where it was stopped)
+	$(BIN)/eris data fetch mnist
+	$(BIN)/eris data fetch cifar10
+	for table in mnist mnist-64 mnist-4 mnist-dirichlet mnist-biased cifar10 aggregators \
+	             compression collusion layouts; do \
+	    $(BIN)/eris reproduce audit-$$table --seeds 1 || exit 1; done
 
 clean: ## Remove what was installed and produced
 	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,13 +15,14 @@ from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.data.stories import Tokeniser, from_llama2c
-from eris.experiments.completion import Neighbours, Owners, Sight
+from eris.experiments.completion import Completed, Neighbours, Owners
 from eris.experiments.spv import SpvExperiment, Texts, as_table, deal, observed, rows, steps
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.shatter import Shatter
 from eris.models.causal import CausalLM, causal_lm, next_token_loss
+from eris.protocol.gossip import GossipSettings
 from eris.protocol.transcript import Transcript
 from eris.session import Session
 from eris.training.torch import TorchTrainer, flatten, single_threaded, torch_clients
@@ -80,7 +81,9 @@ def started(model: CausalLM, texts: Texts, method: FedAvg | ERIS | Shatter) -> t
     return federation, session, session.transcript
 
 
-def seen(method: FedAvg | ERIS, model: CausalLM, texts: Texts) -> list[tuple[Vector, list[Sight]]]:
+def seen(
+    method: FedAvg | ERIS, model: CausalLM, texts: Texts
+) -> list[tuple[Vector, list[Completed]]]:
     """The model each round began with, and what was seen in it."""
     federation, session, transcript = started(model, texts, method)
     assert federation.agreement is not None
@@ -88,10 +91,10 @@ def seen(method: FedAvg | ERIS, model: CausalLM, texts: Texts) -> list[tuple[Vec
     for round in (1, 2):
         before = session.model
         session.step()
-        owners.see(transcript)
+        owners.see(round, transcript)
         transcript.records.clear()
         found.append((before, list(owners.sights(round))))
-        assert np.array_equal(owners.replica.model, session.model)
+        assert np.array_equal(owners.watch.models()[0], session.model)
     return found
 
 
@@ -125,7 +128,9 @@ def test_an_aggregator_completes_its_shard_only(model: CausalLM, texts: Texts) -
 def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, texts: Texts) -> None:
     method = Shatter(virtual_nodes=4, degree=2, owner_secret=11)
     federation, session, transcript = started(model, texts, method)
-    neighbours = Neighbours(method, 5, federation.initial, federation.seed)
+    assert isinstance(federation.settings, GossipSettings)
+    secret = federation.owners_of_virtual_nodes()
+    neighbours = Neighbours(federation.settings, federation.initial, secret)
     trained: list[Vector] = []
     for round in (1, 2):
         before = session.models()
@@ -134,12 +139,13 @@ def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, text
             for x, client in zip(before, clients_of(model, texts), strict=True)
         ]
         session.step()
-        neighbours.see(transcript)
+        neighbours.see(round, transcript)
         transcript.records.clear()
-        for mine, real in zip(neighbours.averages, session.models(), strict=True):
-            assert np.array_equal(mine, real)
+        for watch, real in zip(neighbours.watches, session.models(), strict=True):
+            assert np.array_equal(watch.model, real)
         (sight,) = neighbours.sights(round)
-        assert (sight.observer, sight.visible) == ("neighbour", 0.25)
+        assert sight.observer == "neighbour"
+        assert sight.visible == pytest.approx(0.25, abs=0.01)
         assert [target.clients for target in sight.targets] == [(k,) for k in range(5)]
         for victim, target in enumerate(sight.targets):
             share = [(target.model == x).mean() for x in trained]
@@ -159,7 +165,7 @@ def test_what_others_receive_changes_nothing(model: CausalLM, texts: Texts) -> N
         [r for r in transcript.records if r.sender == 1 or 1 in r.arrived],
     ):
         owners = Owners(federation.agreement, federation.initial)
-        owners.see(Transcript(transcript.membership, transcript.settings, records))
+        owners.see(1, Transcript(transcript.membership, transcript.settings, records))
         (aggregator, _) = owners.sights(1)
         both.append({target.clients: target.model for target in aggregator.targets})
     # Owner 1 watches client 0.
@@ -209,14 +215,7 @@ def test_texts_are_dealt_and_prompts_are_others(texts: Texts) -> None:
         deal(SETTINGS, TOKENISER, ["a b"], REVIEWS)
 
 
-def test_what_cannot_be_attacked_is_refused(model: CausalLM, texts: Texts) -> None:
-    federation, _, _ = started(model, texts, ERIS(aggregators=5, kept_fraction=0.5))
-    assert federation.agreement is not None
-    with pytest.raises(InvalidSetting, match="no compression"):
-        Owners(federation.agreement, federation.initial)
-    for method in (Shatter(full_sharing=False, owner_secret=1), Shatter()):
-        with pytest.raises(InvalidSetting, match=r"full_sharing|owner_secret"):
-            Neighbours(method, 5, federation.initial, 0)
+def test_a_federation_that_is_too_small_is_refused() -> None:
     for name, value in (("clients", 2), ("samples", 5), ("prompts", 0)):
         with pytest.raises(InvalidSetting, match=name):
             SpvExperiment(**{name: value})  # type: ignore[arg-type]

@@ -27,12 +27,16 @@ from eris.core.vectors import Indices, Vector
 
 RIDGE = 0.1
 """λ as a share of the mean of G·Gᵀ's diagonal."""
+ROUNDS = 10
+"""How many rounds are taken in, the first ones: later a client's momentum carries what it computed
+rounds ago, and the gradients of what it has learnt vanish. Fixed before membership is looked at.
+"""
 MOST_COORDINATES = 2048
 """Of a round, drawn by lot where more are visible: more add little and cost as much again."""
 
 
 class JointRegression:
-    """One observer's regression, over as many rounds as it is given.
+    """One observer's regression, over the first rounds it is given.
 
     ``clients`` are regressed one by one on the coordinates each of them sent, or together where all
     send the same ones. An observer that sees no contribution regresses the published mean.
@@ -42,13 +46,20 @@ class JointRegression:
         self.candidates, self._ridge, self._seed = candidates, ridge, seed
         m, clients = len(candidates), len(candidates.clients)
         self._lot: tuple[tuple[int, int], Indices] = ((0, 0), np.empty(0, np.int64))
+        self._rounds = 0
         self._gram: dict[int, NDArray[np.float64]] = {}
         self._right = np.zeros((m, clients))
         number = {client: at for at, client in enumerate(candidates.clients)}
         self._of = np.array([number[client] for client in candidates.client.tolist()])
 
+    @property
+    def full(self) -> bool:
+        """Whether it has all the rounds it takes in."""
+        return self._rounds >= ROUNDS
+
     def begin(self, sight: Sight, observer: int) -> None:
         """Note what an observer saw in a round; the gradients at its model follow."""
+        self._rounds += 1
         self._found = self._visible(sight, observer)
         at = [coordinates for _, coordinates, _ in self._found]
         self._taken = np.unique(np.concatenate(at)) if at else np.empty(0, np.int64)

@@ -151,10 +151,11 @@ class MembershipAudit:
     def _attack(self, sight: Sight) -> Alignment:
         """Everything that takes the candidates' gradients, in one pass over them."""
         aligner = Aligner(self.candidates, sight)
-        regressions = [r for o, r in self._joint.items() if o in sight.observers]
+        regressions = []
         for observer, regression in self._joint.items():
-            if observer in sight.observers:
+            if observer in sight.observers and not regression.full:
                 regression.begin(sight, observer)
+                regressions.append(regression)
         for place, gradient in self.samples.gradients(sight.model):
             aligner.add(place, gradient)
             for regression in regressions:
@@ -166,20 +167,9 @@ class MembershipAudit:
     def _completed(self, sight: Sight, observer: int) -> Scores:
         """−ℓ of every candidate at the model moved by what was seen of its client's update."""
         scores = np.zeros(len(self.candidates))
-        row = sight.observers.index(observer)
         for client in self.candidates.clients:
-            seen = sight.seen(client)[row]
-            pieces = sight.pieces(client, published=not seen.any())
             places = self.candidates.of(client)
-            model = sight.model
-            if pieces is not None:
-                chosen = np.repeat(seen if seen.any() else sight.published, pieces.sizes)
-                values = pieces.update if seen.any() else pieces.published
-                assert values is not None
-                model = model.copy()
-                at = pieces.coordinates[chosen]
-                model[at] -= np.float32(sight.rate) * values[chosen]
-            scores[places] = -self.samples.losses(model, places)
+            scores[places] = -self.samples.losses(sight.completed(observer, client), places)
         return scores
 
     # -- what came of it ----------------------------------------------------------------------

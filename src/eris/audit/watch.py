@@ -86,6 +86,21 @@ class Sight:
         """By observer and piece: whether the client's own contribution reached it."""
         return np.stack([self._round.seen(observer, client) for observer in self.observers])
 
+    def completed(self, observer: int, client: int) -> Vector:
+        """The model moved by what an observer saw of a client's update, or by what was published.
+
+        On the coordinates of which it saw nothing the client's model is taken for everybody's.
+        """
+        seen = self.seen(client)[self.observers.index(observer)]
+        pieces = self.pieces(client, published=not seen.any())
+        model = self.model.copy()
+        if pieces is not None:
+            chosen = np.repeat(seen if seen.any() else self.published, pieces.sizes)
+            values = pieces.update if seen.any() else pieces.published
+            assert values is not None
+            model[pieces.coordinates[chosen]] -= np.float32(self.rate) * values[chosen]
+        return model
+
     @property
     def published(self) -> NDArray[np.bool_]:
         """By piece: whether its result reached these observers."""

@@ -263,6 +263,7 @@ class Line:
     """The figures of one row, means over seeds; None where there is no such observer."""
 
     accuracy: float | None
+    loss: float | None
     one: float | None
     mean: float | None
     worst: float | None
@@ -301,13 +302,15 @@ class _Figures:
         everyone = next((e for e in self._outcome["everyone"] if e["score"] == "paper"), None)
         accuracy = self._outcome["about"].get("metrics", {}).get("accuracy")
         joint, main = self._finding(self._main, "joint"), self._finding(self._main, "paper")
-        main = main or self._finding(self._main, "linked aligned")
+        main = main or self._finding(self._main, "aligned")
+        loss = self._finding(self._main, "loss")
         member = self._finding("member", "paper")
         member_joint, final = self._finding("member", "joint"), self._finding("final", "loss")
         spent = (self._outcome.get("accounted") or {}).get("epsilon")
         bound = (joint or main or {}).get("bound") or {}
         return (
             accuracy,
+            _measure(loss, "accuracy"),
             _measure(main, "accuracy"),
             everyone["mean"]["accuracy"] if everyone else None,
             everyone["worst"]["accuracy"] if everyone else None,
@@ -347,7 +350,7 @@ def _measure(found: Mapping[str, Any] | None, what: str) -> float | None:
 def shown(table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
     """Ours beside the paper's: membership accuracy in percent, areas under curves, bounds on ε."""
     drawn = Table(
-        "", "test", "paper", "one", "null", "mean", "worst", "member", "final",
+        "", "test", "paper", "loss", "one", "null", "mean", "worst", "member", "final",
         "joint", "joint AUC", "member AUC", "ε ≥", "of", "ε ≤",
         title=table.title,
     )  # fmt: skip
@@ -355,7 +358,10 @@ def shown(table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]]
         if row.label not in outcomes:
             continue
         line = Line.of(outcomes[row.label])
-        shares = (line.one, line.null, line.mean, line.worst, line.member, line.final, line.joint)
+        shares = (
+            *(line.loss, line.one, line.null, line.mean, line.worst),
+            *(line.member, line.final, line.joint),
+        )
         cells = ["–" if value is None else f"{100 * value:.1f}" for value in shares]
         areas = [_number(value, 3) for value in (line.joint_auc, line.member_auc)]
         bounds = [_number(value, 2) for value in (line.epsilon, line.ceiling, line.spent)]
@@ -387,7 +393,8 @@ def draw(
         prefix = f"{name}: " if name else ""
         for what, label, style in (
             ("joint", "joint regression", "o-"),
-            ("one", "the paper's attack", "s--"),
+            ("one", "gradient alignment", "s--"),
+            ("loss", "loss of the completed model", "^--"),
             ("null", "its null", ":"),
         ):
             values = [getattr(line, what) for line in lines]

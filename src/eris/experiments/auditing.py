@@ -25,6 +25,7 @@ from eris.audit.membership import (
     MembershipReport,
     final_model,
 )
+from eris.audit.neighbour import NeighbourAudit, NeighbourWatch
 from eris.audit.watch import Watch
 from eris.core.errors import InvalidSetting
 from eris.core.noise import PrivacyClaim
@@ -170,11 +171,9 @@ class Audit:
 
     def _begin(
         self, observers: Sequence[Observer], joint: Sequence[int], losses: Sequence[int]
-    ) -> Any:
+    ) -> MembershipAudit | NeighbourAudit:
         subject, settings, seed = self.subject, self.subject.settings, self.options.seed
         if isinstance(settings, GossipSettings):
-            from eris.audit.neighbour import NeighbourAudit, NeighbourWatch
-
             watches = [NeighbourWatch(settings, subject.initial, one) for one in observers]
             return NeighbourAudit(
                 watches, self._samples, subject.candidates, owners=subject.owners or None, seed=seed

@@ -37,13 +37,14 @@ from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.data import CanarySplit, canaries, iid, load_imdb
 from eris.data.stories import Tokeniser, load_stories15m
-from eris.experiments.completion import Neighbours, Owners, Sight, Target
+from eris.experiments.completion import Completed, Neighbours, Owners, Target
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import GossipMethod, Method
 from eris.methods.shatter import Shatter
 from eris.models.causal import CausalLM, causal_lm, next_token_loss, sequence_nll
+from eris.protocol.gossip import GossipSettings
 from eris.training.torch import flatten, single_threaded, torch_clients
 
 Advance = Callable[[str], None]
@@ -180,7 +181,7 @@ def observed(
     model: CausalLM,
     texts: Texts,
     advance: Advance,
-) -> Iterator[Sight]:
+) -> Iterator[Completed]:
     """Train by a method; what its observers complete in the rounds that are attacked."""
     tokens = torch.from_numpy(texts.tokens)
     clients = torch_clients(
@@ -204,23 +205,24 @@ def observed(
         samples=[len(part) for part in texts.split.train],
         seed=settings.seed,
     )
-    watcher = _watcher(federation, settings)
+    watcher = _watcher(federation)
     with closing(federation.start(settings.rounds, record=True)) as session:
         transcript = session.transcript
         assert transcript is not None
         for round in range(1, settings.rounds + 1):
             session.step()
-            watcher.see(transcript)
+            watcher.see(round, transcript)
             transcript.records.clear()  # a round is hundreds of megabytes
             advance(f"{method.name} round {round}")
             if round in settings.attacked:
                 yield from watcher.sights(round)
 
 
-def _watcher(federation: Federation, settings: SpvExperiment) -> Owners | Neighbours:
-    if isinstance(federation.method, Shatter):
-        return Neighbours(federation.method, settings.clients, federation.initial, settings.seed)
-    assert federation.agreement is not None
+def _watcher(federation: Federation) -> Owners | Neighbours:
+    if federation.agreement is None:
+        assert isinstance(federation.settings, GossipSettings)
+        owners = federation.owners_of_virtual_nodes()
+        return Neighbours(federation.settings, federation.initial, owners)
     return Owners(federation.agreement, federation.initial)
 
 

@@ -1,0 +1,273 @@
+"""Shatter's measures: whose is a received piece, and does it give away what its owner trained on?
+
+Biswas et al., "Noiseless privacy-preserving decentralized learning", 2025, section 6. The observer
+completes a received piece with its own last average.
+
+- *Loss attack*: AUC of −loss at the completed model, the owner's training samples against test
+  samples.
+- *Linkability*: the piece is laid at the door of the node whose training set has the lowest mean
+  loss at the completed model.
+
+Both are told the training sets, and the loss attack the owner too: they measure how much a piece
+says, not what one attacker can do. Where nodes hold different classes, the first also counts that
+a node's samples are of its classes and test samples are not; canaries drawn from the node's own
+data (:mod:`eris.audit.neighbour`) do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from eris.audit.gossip import Piece
+from eris.audit.gradients import SampleModel
+from eris.audit.neighbour import NeighbourSight
+from eris.audit.roc import roc
+from eris.audit.statistics import clopper_pearson
+from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
+from eris.core.vectors import Indices
+from eris.protocol.gossip import GossipSettings
+from eris.protocol.transcript import Record
+from eris.training.gradients import Loss
+from eris.training.options import RunningStatistics
+
+TEST = -1
+"""The holder of the test samples."""
+MOST_PIECES = 16
+"""Of a round that are tried, drawn by lot where more were received."""
+
+
+@dataclass(frozen=True, eq=False)
+class Holdings:
+    """All training sets and the test samples as one, and who holds which (``TEST``: nobody).
+
+    >>> inputs, targets = torch.eye(4), torch.zeros(4, dtype=torch.int64)
+    >>> parts = {0: (inputs[:2], targets[:2]), 2: (inputs[2:3], targets[2:3])}
+    >>> test = inputs[3:], targets[3:]
+    >>> held = Holdings.of(nn.Linear(4, 2), nn.functional.cross_entropy, parts, test)
+    >>> held.holder.tolist(), held.nodes
+    ([0, 0, 2, -1], [0, 2])
+    """
+
+    samples: SampleModel
+    holder: Indices
+
+    def __post_init__(self) -> None:
+        if len(self.holder) != len(self.samples):
+            expected = f"one for each of {len(self.samples)} samples"
+            raise InvalidSetting("holders", f"{len(self.holder)} of them", expected)
+        if not (self.holder == TEST).any():
+            raise InvalidSetting("test samples", "none", "at least one, which nobody trained on")
+
+    @classmethod
+    def of(
+        cls,
+        module: nn.Module,
+        loss: Loss,
+        training: Mapping[int, tuple[Tensor, Tensor]],
+        test: tuple[Tensor, Tensor],
+        *,
+        running_statistics: RunningStatistics = "refuse",
+    ) -> Holdings:
+        """From every node's inputs and targets, and those of the test samples."""
+        sets = {**{node: training[node] for node in sorted(training)}, TEST: test}
+        inputs, targets = (torch.cat([given[i] for given in sets.values()]) for i in (0, 1))
+        samples = SampleModel(module, loss, inputs, targets, running_statistics=running_statistics)
+        return cls(samples, np.repeat(list(sets), [len(given[0]) for given in sets.values()]))
+
+    @property
+    def nodes(self) -> list[int]:
+        """Who holds training samples."""
+        return sorted(set(self.holder.tolist()) - {TEST})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One piece, tried: how far it gives its owner's samples away, and whom it is laid to."""
+
+    round: int
+    observer: int
+    sender: int
+    owner: int
+    coordinates: int
+    auc: float
+    guess: int
+    options: int
+    """Among how many nodes was guessed."""
+
+
+def true_owners(settings: GossipSettings, records: Iterable[Record]) -> dict[int, int]:
+    """Which node is behind a sender, from *all* messages of a run: for evaluation alone.
+
+    Everywhere but in Shatter a sender is a node. There a real node's handing out names it.
+    """
+    found = {node: node for node in range(settings.nodes)}
+    if settings.method != "shatter":
+        return found
+    for record in records:
+        if record.sender < settings.nodes:  # a real node speaks to its virtual nodes alone
+            found |= dict.fromkeys(record.receivers, record.sender)
+    return found
+
+
+def try_pieces(
+    sight: NeighbourSight,
+    owners: Mapping[int, int],
+    held: Holdings,
+    *,
+    most: int = MOST_PIECES,
+    seed: int = 0,
+) -> list[Trial]:
+    """Try the pieces of a round, at most so many: each takes a forward pass of all samples.
+
+    An observer does not lay a piece to itself: it knows what it sent.
+    """
+    if most < 1:
+        raise InvalidSetting("most", most, "at least 1 piece a round")
+    observer = min(sight.observer.members)
+    nodes = [node for node in held.nodes if node != observer]
+    if not nodes:
+        raise InvalidSetting("training sets", "none", "those of nodes other than the observer")
+    known = [piece for piece in sight.fresh if owners.get(piece.sender) in nodes]
+    lot = Stream(seed, "pieces to try", sight.round, observer).permutations(1, len(known))[0]
+    return [
+        _trial(sight, known[at], owners[known[at].sender], held, nodes)
+        for at in np.sort(lot[:most]).tolist()
+    ]
+
+
+def _trial(
+    sight: NeighbourSight, piece: Piece, owner: int, held: Holdings, nodes: Sequence[int]
+) -> Trial:
+    losses = held.samples.losses(sight.completed([piece]))
+    means = [losses[held.holder == node].mean() for node in nodes]
+    asked = (held.holder == owner) | (held.holder == TEST)
+    auc = roc(-losses[asked], held.holder[asked] == owner).auc
+    return Trial(
+        sight.round,
+        min(sight.observer.members),
+        piece.sender,
+        owner,
+        len(piece.coordinates),
+        auc,
+        nodes[int(np.argmin(means))],
+        len(nodes),
+    )
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How values are spread.
+
+    >>> Distribution.of([1.0, 2.0, 3.0]).median
+    2.0
+    """
+
+    count: int
+    mean: float
+    lowest: float
+    quarter: float
+    median: float
+    three_quarters: float
+    highest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Distribution:
+        """Of at least one value."""
+        points = np.quantile(values, [0, 0.25, 0.5, 0.75, 1]).tolist()
+        return cls(len(values), float(np.mean(values)), *points)
+
+
+@dataclass(frozen=True)
+class LossAttack:
+    """AUC of the loss attack: over all pieces, and of the means of each node and each round."""
+
+    pieces: Distribution
+    nodes: Distribution
+    by_node: Mapping[int, float]
+    by_round: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Linkability:
+    """The share of pieces that were laid to their owner, and its exact interval.
+
+    ``chance`` is that of a blind guess. ``shuffled`` is the share to be expected if the same
+    guesses were dealt to the pieces at random. The interval takes pieces for independent; those of
+    one round and observer share its average, so it is too narrow where there are few rounds.
+    """
+
+    share: float
+    low: float
+    high: float
+    confidence: float
+    right: int
+    pieces: int
+    chance: float
+    shuffled: float
+    nodes: Distribution
+    by_node: Mapping[int, float]
+    by_round: Mapping[int, float]
+
+
+def loss_mia(trials: Sequence[Trial]) -> LossAttack:
+    """The loss attack over all tried pieces, by the node they come from and by round."""
+    _check(trials)
+    by_node = _means(trials, lambda trial: trial.owner, lambda trial: trial.auc)
+    return LossAttack(
+        Distribution.of([trial.auc for trial in trials]),
+        Distribution.of(list(by_node.values())),
+        by_node,
+        _means(trials, lambda trial: trial.round, lambda trial: trial.auc),
+    )
+
+
+def linkability(trials: Sequence[Trial], confidence: float = 0.95) -> Linkability:
+    """How often pieces were laid to their owner.
+
+    >>> right, wrong = (Trial(1, 0, 3, 3, 10, 0.5, guess, 4) for guess in (3, 2))
+    >>> found = linkability([right, right, wrong, right])
+    >>> found.share, found.chance, round(found.low, 3)
+    (0.75, 0.25, 0.194)
+    """
+    _check(trials)
+    right = sum(trial.guess == trial.owner for trial in trials)
+    low, high = clopper_pearson(right, len(trials), 1 - confidence)
+    by_node = _means(trials, lambda trial: trial.owner, _hit)
+    guesses = np.array([trial.guess for trial in trials])
+    return Linkability(
+        share=right / len(trials),
+        low=low,
+        high=high,
+        confidence=confidence,
+        right=right,
+        pieces=len(trials),
+        chance=float(np.mean([1 / trial.options for trial in trials])),
+        shuffled=float(np.mean([np.mean(guesses == trial.owner) for trial in trials])),
+        nodes=Distribution.of(list(by_node.values())),
+        by_node=by_node,
+        by_round=_means(trials, lambda trial: trial.round, _hit),
+    )
+
+
+def _check(trials: Sequence[Trial]) -> None:
+    if not trials:
+        raise InvalidSetting("pieces", "none", "at least one received piece whose owner is known")
+
+
+def _hit(trial: Trial) -> float:
+    return float(trial.guess == trial.owner)
+
+
+def _means(
+    trials: Sequence[Trial], group: Callable[[Trial], int], value: Callable[[Trial], float]
+) -> dict[int, float]:
+    values: dict[int, list[float]] = {}
+    for trial in trials:
+        values.setdefault(group(trial), []).append(value(trial))
+    return {key: float(np.mean(values[key])) for key in sorted(values)}
