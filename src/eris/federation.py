@@ -307,13 +307,6 @@ class Federation:
             return View(self._gossip.members, self._gossip.clients, ())
         return self.agreement.view if self._sampling is None else self._sampling.population
 
-    def owners_of_virtual_nodes(self) -> dict[int, int]:
-        """Shatter: the client behind each virtual node; in a simulation it follows from the seed.
-
-        For an audit to compare with; no member is told. Empty in other methods.
-        """
-        return {} if self.agreement is not None else dict(self._gossip.owners)
-
     @property
     def settings(self) -> Settings | GossipSettings:
         """What the members agree on."""

@@ -129,8 +129,7 @@ def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, text
     method = Shatter(virtual_nodes=4, degree=2, owner_secret=11)
     federation, session, transcript = started(model, texts, method)
     assert isinstance(federation.settings, GossipSettings)
-    secret = federation.owners_of_virtual_nodes()
-    neighbours = Neighbours(federation.settings, federation.initial, secret)
+    neighbours = Neighbours(federation.settings, federation.initial)
     trained: list[Vector] = []
     for round in (1, 2):
         before = session.models()

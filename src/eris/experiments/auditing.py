@@ -19,6 +19,7 @@ from eris.audit.accounting import Accounted, accounted
 from eris.audit.candidates import Candidates
 from eris.audit.exposure import Exposed, Exposure
 from eris.audit.gradients import SampleModel
+from eris.audit.linkability import true_owners
 from eris.audit.membership import (
     Judge,
     MembershipAudit,
@@ -84,8 +85,6 @@ class Subject:
     delta: float = 1e-5
     noise: float = 0.0
     """Deviation of the noise on a client's update, as it arrives."""
-    owners: Mapping[int, int] = field(default_factory=dict)
-    """Gossip: the client behind each sender, for attackers that are told."""
     running_statistics: RunningStatistics = "refuse"
 
     def __post_init__(self) -> None:
@@ -166,17 +165,18 @@ class Audit:
             observers += found
         self._samples = subject.samples
         self._exposures: list[Exposure] = []
-        self._audit = self._begin(observers, joint, losses) if observers else None
-        self._observers = observers
+        self._audit: MembershipAudit | NeighbourAudit | None = None
+        self._observers, self._joint, self._losses = observers, joint, losses
 
-    def _begin(
-        self, observers: Sequence[Observer], joint: Sequence[int], losses: Sequence[int]
-    ) -> MembershipAudit | NeighbourAudit:
+    def _begin(self, records: Sequence[Record]) -> MembershipAudit | NeighbourAudit:
+        observers, joint, losses = self._observers, self._joint, self._losses
         subject, settings, seed = self.subject, self.subject.settings, self.options.seed
         if isinstance(settings, GossipSettings):
             watches = [NeighbourWatch(settings, subject.initial, one) for one in observers]
+            # Who is behind a sender: for the attacker that is told, and never for the other.
+            owners = true_owners(settings, records)
             return NeighbourAudit(
-                watches, self._samples, subject.candidates, owners=subject.owners or None, seed=seed
+                watches, self._samples, subject.candidates, owners=owners, seed=seed
             )
         clients = subject.candidates.clients
         self._exposures = [
@@ -191,8 +191,10 @@ class Audit:
 
     def take(self, round: int, records: Sequence[Record]) -> None:
         """A round's messages."""
-        if self._audit is None:
+        if not self._observers:
             return
+        if self._audit is None:
+            self._audit = self._begin(records)
         if (round - 1) % self.options.every == 0:
             self._audit.take(round, records)
         else:
@@ -263,7 +265,6 @@ def subject_of(assembly: Assembly, frame: Transcript) -> Subject:
         claim,
         delta,
         noise,
-        _owners(assembly),
         recipe.training.running_statistics,
     )
 
@@ -278,11 +279,6 @@ def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, f
     if budget is None:
         return None, 1e-5, 0.0
     return budget.claim, budget.delta, budget.claim.sigma / samples
-
-
-def _owners(assembly: Assembly) -> dict[int, int]:
-    """Shatter in a simulation: the client behind each virtual node (its secret is the seed's)."""
-    return assembly.federation.owners_of_virtual_nodes()
 
 
 def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = None) -> Outcome:

@@ -7,11 +7,12 @@ round, so that those of earlier rounds need not be kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from eris.audit.linkability import true_owners
 from eris.audit.neighbour import NeighbourSight, NeighbourWatch
 from eris.audit.watch import Watch
 from eris.core.vectors import Vector
@@ -78,14 +79,12 @@ class Owners:
 class Neighbours:
     """The nodes of a run of Shatter: each one's own average, and the chunks it received.
 
-    ``owners`` says whose a virtual node is, which no neighbour knows: it is used to ask about the
-    right samples.
+    Whose a virtual node is no neighbour knows: it is used to ask about the right samples.
     """
 
-    def __init__(
-        self, settings: GossipSettings, initial: Vector, owners: Mapping[int, int]
-    ) -> None:
-        self._owners, self._nodes = owners, settings.nodes
+    def __init__(self, settings: GossipSettings, initial: Vector) -> None:
+        self._settings, self._nodes = settings, settings.nodes
+        self._owners: dict[int, int] = {}
         self.watches = [
             NeighbourWatch(settings, initial, Observer("neighbour", frozenset({node})))
             for node in range(settings.nodes)
@@ -94,6 +93,7 @@ class Neighbours:
 
     def see(self, round: int, transcript: Transcript) -> None:
         """Take in a round's messages."""
+        self._owners = true_owners(self._settings, transcript.records)
         self._sights = [watch.follow(round, transcript.records) for watch in self.watches]
 
     def sights(self, round: int) -> Iterator[Completed]:

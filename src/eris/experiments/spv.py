@@ -221,8 +221,7 @@ def observed(
 def _watcher(federation: Federation) -> Owners | Neighbours:
     if federation.agreement is None:
         assert isinstance(federation.settings, GossipSettings)
-        owners = federation.owners_of_virtual_nodes()
-        return Neighbours(federation.settings, federation.initial, owners)
+        return Neighbours(federation.settings, federation.initial)
     return Owners(federation.agreement, federation.initial)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from eris.core.compress import Compressor
@@ -52,8 +52,6 @@ class GossipComposition:
     settings: GossipSettings
     machine: Callable[[int, Vector], Peer]
     privacy: LocalPrivacy | None = None
-    owners: Mapping[int, int] = field(default_factory=dict, repr=False)
-    """The real node behind each virtual one: for an audit, not for any member."""
 
     def peer(self, member: int, initial: Vector) -> Peer:
         """A member's machine, starting from a model."""

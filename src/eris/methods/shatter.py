@@ -97,6 +97,4 @@ class Shatter:
             return VirtualNode(parts, member)
 
         parts = compose_nodes(settings, names, samples, PHASES, build, virtual)
-        virtuals = range(len(names), len(names) + virtual)
-        owners = {member: ownership.owner(member) for member in virtuals}
-        return replace(parts, privacy=self.privacy, owners=owners)
+        return replace(parts, privacy=self.privacy)
