@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from eris.core.compress import Encoding, MaskCompressor, decode_values
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Indices, Vector
-from eris.protocol.agreement import Agreement, Key
+from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
@@ -264,6 +264,18 @@ class _Round:
             self._layouts[who] = np.concatenate(parts), edges
         return self._layouts[who]
 
+    @property
+    def segments(self) -> dict[Key, Segment]:
+        """The segments of this round."""
+        return self.agreement.segments(self.round)
+
+    def sent(self, client: int) -> Vector:
+        """What a client sent, in its places of a whole vector; 0 where nothing was heard."""
+        whole = np.zeros(self.agreement.settings.n, np.float32)
+        for key, sent in self.contributions.get(client, {}).items():
+            whole[self.coordinates(key, client)] = sent.values
+        return whole
+
     def _values(self, contribution: Contribution) -> Vector:
         """The values of a contribution as they travelled, unscaled, one a coordinate."""
         compressor, encoded = self.agreement.settings.compressor, contribution.payload.encoded
@@ -360,23 +372,28 @@ class _Known:
         for key in sorted(round.published.get(observer, ())):
             result = round.results[key]
             values = round.result(result)
-            if values is not None:
-                self._add_result(round, result, values, sums, weights)
+            if values is None:
+                continue
+            total = np.float32(result.samples)
+            if self.independent:
+                self.agreement.segments(round.round)[key].scatter(sums, total * values)
+            else:
+                at = round.coordinates(key, 0)
+                sums[at], weights[at] = total * values, total
+        if self.independent:
+            for client, at in self._included(round, observer):
+                weights[at] += np.float32(self.agreement.agreed_samples(client, 0))
         return sums, weights
 
-    def _add_result(
-        self, round: _Round, result: Result, values: Vector, sums: Vector, weights: Vector
-    ) -> None:
-        key, total = result.header.key, np.float32(result.samples)
-        if not self.independent:
-            at = round.coordinates(key, 0)
-            sums[at], weights[at] = total * values, total
-            return
-        segment = self.agreement.segments(round.round)[key]
-        segment.scatter(sums, total * values)
-        for client in result.included:
-            at = round.coordinates(key, client)
-            weights[at] += np.float32(self.agreement.agreed_samples(client, 0))
+    def _included(self, round: _Round, observer: int) -> Iterator[tuple[int, Indices]]:
+        """Clients, and the coordinates of theirs that are in what was published to an observer."""
+        published = round.published.get(observer, set())
+        there = {key: round.results[key].included for key in published
+                 if round.results[key].payload is not None}  # fmt: skip
+        for client in sorted(frozenset().union(*there.values())):
+            coordinates, edges = round.layout(client)
+            chosen = [client in there.get(key, ()) for key in round.places]
+            yield client, coordinates[np.repeat(chosen, np.diff(edges))]
 
     # -- going on -----------------------------------------------------------------------------
 
@@ -396,16 +413,9 @@ class _Known:
 
     def _follow_references(self, round: _Round, observer: int) -> None:
         """s_k ← s_k + γ·v_k of every included client, exactly or as far as the mean tells."""
-        scale = np.float32(self.agreement.kept(round.round).scale)
-        for key in sorted(round.published.get(observer, ())):
-            result = round.results[key]
-            if result.payload is None:
-                continue
-            segment = self.agreement.segments(round.round)[key]
-            step = np.float32(self.agreement.shift_step(segment)) * scale
-            for client in result.included:
-                at = round.coordinates(key, client)
-                self._of(self.guessed, client)[at] += step * self._mean(round, observer, at)
-                sent = round.contributions.get(client, {}).get(key)
-                if sent is not None:
-                    self._of(self.tracked, client)[at] += step * sent.values
+        step = np.float32(self.agreement.kept(round.round).scale)
+        # The kept set is one of the whole vector, and so is its γ.
+        step *= np.float32(self.agreement.shift_step(next(iter(round.segments.values()))))
+        for client, at in self._included(round, observer):
+            self._of(self.guessed, client)[at] += step * self._mean(round, observer, at)
+            self._of(self.tracked, client)[at] += step * round.sent(client)[at]
