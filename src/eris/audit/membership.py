@@ -26,8 +26,8 @@ from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record
 
 LOSS, JOINT = "loss", "joint"
-CALIBRATED = (COSINE, JOINT, LOSS)
-"""Scores that mean the same at every client, so that canaries of all clients can be pooled."""
+FEWEST = 3
+"""Canaries of a client from which a third can be guessed."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Everyone:
-    """All aggregators: each for itself, their mean, and the worst of them."""
+    """All aggregators: each for itself, their mean, and the worst of them.
+
+    The paper's measures are None where no client has three canaries to guess about; the others are of
+    the scores summed over the rounds, canaries of all clients pooled.
+    """
 
     score: str
     observers: int
-    mean: PaperMeasure
-    worst: PaperMeasure
+    mean: PaperMeasure | None
+    worst: PaperMeasure | None
     worst_observer: str
+    mean_pooled: float
+    worst_pooled: float
     mean_auc: float
     worst_auc: float
     bound: Bound | None
@@ -200,20 +206,26 @@ class MembershipAudit:
     def _everyone(self, judge: Judge, name: str, owners: Sequence[int]) -> Everyone:
         truth, client = self.candidates.included, self.candidates.client
         scores = np.stack([each[list(owners)] for each in self._scores[name]], axis=1)
-        each = paper_measures(scores, client, truth, seed=self._seed, draws=judge.draws)
         summed = scores.sum(axis=1)
         curves = [roc(one, truth).auc for one in summed]
-        best = max((pooled(one, truth) for one in summed), key=lambda found: found.right)
-        shown, _ = judge.bound(best, looks=len(owners))
+        guessed = [pooled(one, truth) for one in summed]
+        worst = int(np.argmax([found.right for found in guessed]))
+        mean = most = None
+        if np.bincount(client).max() >= FEWEST:
+            each = paper_measures(scores, client, truth, seed=self._seed, draws=judge.draws)
+            mean, most, worst = each.mean, each.worst, each.worst_observer
+        best = max(guessed, key=lambda found: found.right)
         return Everyone(
             name,
             len(owners),
-            each.mean,
-            each.worst,
-            self.watch.observers[owners[each.worst_observer]].name,
+            mean,
+            most,
+            self.watch.observers[owners[worst]].name,
+            float(np.mean([found.accuracy for found in guessed])),
+            best.accuracy,
             float(np.mean(curves)),
             float(np.max(curves)),
-            shown,
+            judge.bound(best, looks=len(owners))[0],
         )
 
 
@@ -267,10 +279,9 @@ class Judge:
         shown, reason = self.bound(over_all)
         right = max((pooled(one, truth) for one in each), key=lambda found: found.right)
         best, _ = self.bound(right, looks=len(each))
-        try:
+        measure = None
+        if np.bincount(client).max() >= FEWEST:
             measure = paper_measure(each, client, truth, seed=self._seed, draws=self.draws)
-        except InvalidSetting:  # no client has enough canaries for thirds
-            measure = None
         self._findings.append(
             Finding(observer, score, len(places), len(each), visible, measure, over_all,
                     roc(summed, truth), shown, best, reason)

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from eris import __version__
 from eris.cli import ca, node, runs
+from eris.cli.audit import audit
 from eris.cli.data import app as data_app
 from eris.cli.local import local
 from eris.cli.reproduce import reproduce
@@ -32,6 +33,7 @@ app.command("run")(run_command())
 app.add_typer(runs.app, name="runs")
 app.command("compare")(runs.compare)
 app.command("methods")(runs.methods)
+app.command("audit")(audit)
 app.command("reproduce")(reproduce)
 
 

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from eris.cli.audit import Tell, telling
 from eris.cli.run import RunsOption
+from eris.core.errors import InvalidSetting
+from eris.core.toml import one_of
 from eris.experiments.store import runs_root
+
+if TYPE_CHECKING:
+    from eris.experiments.audit_tables import AuditTable
+    from eris.experiments.reproduce import Experiment
+
+WIDTH = 150
+"""Columns that the table of an audit takes."""
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="mnist, cifar10, dropout or links.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="mnist, cifar10, dropout, links; audit-mnist, audit-mnist-64, audit-mnist-4, "
+            "audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
+            "audit-aggregators, audit-compression, audit-collusion or audit-layouts."
+        ),
+    ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0 up.")] = 3,
     picture: Annotated[
         Path | None, typer.Option(help="Where to draw a curve (default: beside the runs).")
@@ -22,23 +41,43 @@ def reproduce(
 ) -> None:
     """Run an experiment of the papers and print its figures beside the paper's.
 
-    Every row is kept as a run of its own; what is finished is not run again, and after Ctrl-C or a
-    kill the same command goes on.
+    Every row is kept, as a run of its own or, of an audit, as its figures (runs/audits); what is
+    finished is not run again, and after Ctrl-C or a kill the same command goes on.
 
     \b
     eris data fetch mnist
     eris reproduce mnist --seeds 3
+    eris reproduce audit-mnist --seeds 1
     """
+    from eris.experiments import audit_tables
+    from eris.experiments import reproduce as experiments
+
+    console, root, numbers = Console(highlight=False), runs_root(runs), list(range(seeds))
+    if name in audit_tables.AUDITS:
+        _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
+    elif name in experiments.EXPERIMENTS:
+        _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
+    else:
+        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS)
+        raise InvalidSetting("experiment", name, one_of(known, name))
+
+
+def _runs(
+    experiment: Experiment,
+    seeds: Sequence[int],
+    root: Path,
+    picture: Path | None,
+    console: Console,
+) -> None:
+    """Tables of accuracy and bytes."""
     from eris.experiments import reproduce as experiments
     from eris.experiments.progress import shown_on
 
-    console = Console(highlight=False)
-    root, experiment = runs_root(runs), experiments.named(name)
-    numbers = list(range(seeds))
-    done = experiments.reproduce(experiment, numbers, root, shown_on(console))
+    done = experiments.reproduce(experiment, seeds, root, shown_on(console))
     console.print(experiments.table(experiment, done))
     base = ", ".join(f"{key} {value}" for key, value in experiment.base.items())
-    console.print(f"Seeds 0 to {seeds - 1}; {base}. Mean ± deviation over the seeds.", markup=False)
+    told = f"Seeds 0 to {len(seeds) - 1}; {base}. Mean ± deviation over the seeds."
+    console.print(told, markup=False)
     if done:
         about = next(iter(done.values()))[0].about
         data, model = about["data"], about["model"]
@@ -51,6 +90,35 @@ def reproduce(
     if missing:
         console.print(f"{missing} rows are not finished; the same command goes on.", markup=False)
     elif experiment.curve is not None:
-        path = picture or root / f"{name}.png"
+        path = picture or root / f"{experiment.name}.png"
         experiments.draw(experiment, done, path)
         console.print(f"Picture: {path}", markup=False)
+
+
+def _audits(
+    table: AuditTable, seeds: Sequence[int], root: Path, picture: Path | None, console: Console
+) -> None:
+    """Tables of what was given away; every row is trained and audited as it trains."""
+    from eris.experiments import audit_tables
+
+    with ExitStack() as bars:
+
+        def begin(label: str) -> Tell:
+            bars.close()  # that of the row before
+            return bars.enter_context(telling(console, label))
+
+        outcomes = audit_tables.audited(table, seeds, root, begin)
+    if not console.is_terminal:
+        console.width = max(console.width, WIDTH)
+    console.print(audit_tables.shown(table, outcomes))
+    first = next(iter(outcomes.values()))[0]["about"]
+    said = ", ".join(f"{key} {first[key]}" for key in ("data", "model", "clients", "rounds"))
+    console.print(
+        f"Seeds 0 to {len(seeds) - 1}, means over them; {said}; attacked one round of "
+        f"{table.every}. Membership accuracy in %: chance is 50.",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip
+    if table.curve is not None:
+        path = picture or root / f"{table.name}.png"
+        audit_tables.draw(table, outcomes, path)
+        console.print(f"Picture: {path}", markup=False, soft_wrap=True)

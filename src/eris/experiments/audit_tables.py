@@ -312,8 +312,8 @@ class _Figures:
             accuracy,
             _measure(loss, "accuracy"),
             _measure(main, "accuracy"),
-            everyone["mean"]["accuracy"] if everyone else None,
-            everyone["worst"]["accuracy"] if everyone else None,
+            _of_all(everyone, "mean"),
+            _of_all(everyone, "worst"),
             _measure(main, "null_mean"),
             _measure(member, "accuracy"),
             _measure(final, "accuracy"),
@@ -336,6 +336,13 @@ class _Figures:
             ),
             None,
         )
+
+
+def _of_all(everyone: Mapping[str, Any] | None, what: str) -> float | None:
+    if everyone is None:
+        return None
+    measure = everyone[what]
+    return float(everyone[f"{what}_pooled"] if measure is None else measure["accuracy"])
 
 
 def _measure(found: Mapping[str, Any] | None, what: str) -> float | None:

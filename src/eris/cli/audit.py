@@ -1,0 +1,206 @@
+"""``eris audit``: what a recorded run gave away, and to whom."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from eris.cli.run import RunsOption
+from eris.core.errors import InvalidSetting
+from eris.experiments.store import runs_root
+
+if TYPE_CHECKING:
+    from eris.experiments.audit_files import Recording
+    from eris.experiments.auditing import Outcome, Subject
+    from eris.experiments.candidate_files import Asked
+    from eris.protocol.transcript import Transcript
+
+Tell = Callable[[int, int], None]
+Statistics = Literal["refuse", "ignore", "batch"]
+
+
+def audit(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A recorded run (name or folder), or a node's folder or transcript."
+        ),
+    ],
+    as_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as",
+            metavar="OBSERVER",
+            help="aggregator, aggregator:3, member, coalition:N, link, link:3-7, server, neighbour "
+            "or final-model; repeat for several. All usual ones if left out.",
+        ),
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
+    candidates: Annotated[
+        Path | None,
+        typer.Option(
+            help="Your own samples instead of the run's canaries: .npz with inputs, targets, "
+            "client and, if you know it, included and coins."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="A node's: package.module:function that returns the torch module."),
+    ] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="A node's: package.module:function; cross entropy if left out."),
+    ] = None,
+    initial: Annotated[
+        Path | None,
+        typer.Option(help="A node's: the model all started from (safetensors), if not --model's."),
+    ] = None,
+    running_statistics: Annotated[
+        Statistics, typer.Option(help="A node's: batch norm by its own numbers, or the batch's.")
+    ] = "refuse",
+    json: Annotated[
+        Path | None, typer.Option(help="Where the figures go; audit.json beside the transcript.")
+    ] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Where the plots go; audit/ beside the transcript.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of permutations and lots.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Of the bounds on ε.")] = 0.95,
+    delta: Annotated[float, typer.Option(help="δ of the bounds on ε.")] = 1e-5,
+    runs: RunsOption = None,
+) -> None:
+    """Learn what a run gave away, and to whom: membership of samples, from recorded messages.
+
+    The audit sees what an observer saw and nothing else. A run needs --record and --canaries (or
+    --candidates); of a real node (observe.record = true) name the model and the candidates.
+
+    \b
+    eris run --data mnist --clients 20 --samples 16 --canaries 0.5 --rounds 20 --record --name r
+    eris audit r
+    eris audit r --as aggregator:3 --as coalition:5 --every 4
+    eris audit anna/state --model clinic.training:network --candidates patients.npz
+    """
+    from eris.experiments import audit_files as files
+    from eris.experiments.auditing import AuditOptions, audit_transcript
+    from eris.training.torch import single_threaded
+
+    if not 0 <= delta < 1:
+        raise InvalidSetting("--delta", delta, "a number in [0, 1)")
+    options = AuditOptions(every=every, seed=seed, confidence=confidence, delta=delta)
+    found = files.recording(run, runs_root(runs))
+    transcript = files.load(found.path)
+    observers = files.observers_of(transcript, as_ or (), seed)
+    asked = _asked(candidates, transcript)
+    own = (model, loss, initial, running_statistics)
+    console = Console(highlight=False)
+    # What there is to warn of was said when the run was made.
+    with warnings.catch_warnings(), single_threaded():
+        warnings.simplefilter("ignore", UserWarning)
+        subject = _subject(found, transcript, asked, own)
+        files.check_askable(observers, transcript, subject.candidates, seed)
+        answered = asked is None or asked.answered
+        options = replace(options, observers=observers, draws=1000 if answered else 1)
+        with telling(console, f"audit of {found.name}") as tell:
+            outcome = audit_transcript(subject, transcript, options, tell)
+    folder = found.path.parent
+    _show(console, outcome, subject, found.name, answered=answered,
+          json=json or folder / "audit.json", pictures=pictures or folder / "audit")  # fmt: skip
+
+
+def _asked(path: Path | None, transcript: Transcript) -> Asked | None:
+    from eris.experiments.candidate_files import candidates_of
+
+    return None if path is None else candidates_of(path, transcript)
+
+
+def _subject(
+    found: Recording,
+    transcript: Transcript,
+    asked: Asked | None,
+    own: tuple[str | None, str | None, Path | None, Statistics],
+) -> Subject:
+    """What is audited: a run by its recipe, a node by what its user says."""
+    from eris.experiments import audit_files as files
+    from eris.experiments.assembly import assemble
+    from eris.experiments.candidate_files import IN_A_FILE
+
+    model, loss, initial, statistics = own
+    if found.run is not None:
+        for name, value in (("--model", model), ("--loss", loss), ("--initial", initial)):
+            if value is not None:
+                raise InvalidSetting(name, str(value), "none: the run's recipe says it")
+        return files.subject_of_run(assemble(found.run.recipe), transcript, asked)
+    if model is None:
+        expected = "package.module:function: a node's transcript does not tell the architecture"
+        raise InvalidSetting("--model", None, expected)
+    if asked is None:
+        raise InvalidSetting("--candidates", None, IN_A_FILE)
+    folders = [Path.cwd(), found.path.parent, found.path.parent.parent]
+    start = None if initial is None else files.flat_model(initial)
+    return files.subject_of_node(
+        transcript,
+        files.model_of(model, folders),
+        files.loss_of(loss, folders),
+        asked,
+        initial=start,
+        running_statistics=statistics,
+    )
+
+
+def _show(
+    console: Console,
+    outcome: Outcome,
+    subject: Subject,
+    name: str,
+    *,
+    answered: bool,
+    json: Path,
+    pictures: Path,
+) -> None:
+    from eris.experiments import audit_report as report
+    from eris.experiments.audit_pictures import draw
+
+    # A table that is cut short is of no use in a file.
+    if not console.is_terminal:
+        console.width = max(console.width, report.WIDTH)
+    candidates = subject.candidates
+    if answered:
+        for part in report.shown(outcome, subject.settings.n):
+            console.print(part)
+        report.write(report.document(outcome, name), json)
+        made = draw(outcome, candidates, pictures)
+        console.print(f"\nPictures: {', '.join(map(str, made))}", markup=False, soft_wrap=True)
+    else:
+        for part in report.ranked(outcome, candidates, subject.frame.membership.members):
+            console.print(part)
+        report.write(report.scores_document(outcome, candidates, name), json)
+        console.print("")
+    console.print(f"Figures: {json}", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def telling(console: Console, name: str) -> Iterator[Tell]:
+    """A bar on a terminal, else one line."""
+    if not console.is_terminal:
+        console.print(name, markup=False, soft_wrap=True)
+        yield lambda done, rounds: None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, rounds: bar.update(task, completed=done, total=rounds)
