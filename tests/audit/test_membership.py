@@ -83,9 +83,9 @@ def test_a_method_that_sends_its_samples_is_found_out(method: FedAvg | ERIS) -> 
 
 def test_a_real_update_with_more_coordinates_than_samples_is_read_by_the_regression() -> None:
     outcome = audited("fedavg", "server")
-    joint = outcome.report.finding("aggregator 10", JOINT)
+    joint = outcome.report.finding("server", JOINT)
     assert joint.pooled.accuracy > 0.95
-    assert joint.roc.auc > outcome.report.finding("aggregator 10", "cosine").roc.auc + 0.05
+    assert joint.roc.auc > outcome.report.finding("server", "cosine").roc.auc + 0.05
     assert joint.bound is not None
     assert 1.5 < joint.bound.epsilon < joint.bound.ceiling
 
@@ -114,7 +114,7 @@ def test_without_a_signal_every_measure_stays_in_its_interval() -> None:
 def test_the_final_model_gives_least() -> None:
     outcome = audited("fedavg", "server", "final-model")
     last = outcome.report.finding("final model", LOSS)
-    server = outcome.report.finding("aggregator 10", JOINT)
+    server = outcome.report.finding("server", JOINT)
     assert last.roc.auc < server.roc.auc
     assert last.visible == 0
     assert last.rounds == 1
@@ -155,7 +155,7 @@ def test_a_method_with_noise_has_its_accounted_epsilon_beside_the_bound() -> Non
     outcome = audited("soteria", "server")
     assert outcome.accounted is not None
     assert outcome.accounted.epsilon == pytest.approx(50.0, rel=1e-3)
-    joint = outcome.report.finding("aggregator 10", JOINT)
+    joint = outcome.report.finding("server", JOINT)
     assert joint.bound is not None
     assert joint.bound.epsilon < outcome.accounted.epsilon
     assert outcome.exposed[0].honest < np.inf, "with noise the bound of the theory is finite"

@@ -173,7 +173,7 @@ def test_a_server_sees_every_whole_update() -> None:
     assert {c.header.sender for c in seen.contributions()} == set(range(CLIENTS))
     every = [r.message for r in run.records if isinstance(r.message, Contribution)]
     assert list(seen.contributions()) == every
-    assert seen.observer == f"aggregator {CLIENTS}"
+    assert seen.observer == "server"
 
 
 def test_there_is_no_server_where_many_own() -> None:

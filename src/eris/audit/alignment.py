@@ -42,7 +42,7 @@ class Alignment:
     observers: tuple[int, ...]
     scores: Mapping[str, Scores]
     visible: NDArray[np.float64]
-    """By observer: coordinates of a client's own update that it saw, on average over clients."""
+    """By observer and client: coordinates of the client's own update that it saw."""
 
 
 class Aligner:
@@ -76,7 +76,7 @@ class Aligner:
         norms = [empty if p is None or rows is None else _lengths(p, rows) for p, rows in pairs]
         none = np.zeros(self._seen.shape[2])
         sizes = np.stack([none if p is None else p.sizes for p in self._pieces])
-        visible = np.einsum("okp,kp->ok", self._seen, sizes).mean(axis=1)
+        visible = np.einsum("okp,kp->ok", self._seen, sizes)
         scores = self._scores(self._sight, self._table, self._seen, np.stack(norms))
         return Alignment(self._sight.observers, scores, visible)
 

@@ -175,7 +175,7 @@ class _Attacker(MembershipAudit):
 
     def seen(self) -> float:
         """Coordinates, on average over clients."""
-        return float(self._visible[0][0])
+        return float(self._visible[0][0].mean())
 
 
 @dataclass(frozen=True, eq=False)

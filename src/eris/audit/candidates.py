@@ -18,6 +18,8 @@ Truth = NDArray[np.bool_]
 class Candidates:
     """Samples, each asked about at one client; ``included`` says which of them it trained on.
 
+    Where nobody knows, it is all false: then there are scores, and nothing to judge them by.
+
     For the one-run bound every truth must be a fair coin of its own (``coins``).
 
     >>> import torch

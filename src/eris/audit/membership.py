@@ -18,7 +18,7 @@ from eris.audit.joint import JointRegression
 from eris.audit.one_run import Bound, bound
 from eris.audit.paper_measure import PaperMeasure, paper_measure, paper_measures
 from eris.audit.roc import Roc, roc
-from eris.audit.statistics import Pooled, pooled
+from eris.audit.statistics import FEWEST, Pooled, pooled
 from eris.audit.watch import Sight, Watch
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Indices, Vector
@@ -26,8 +26,6 @@ from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record
 
 LOSS, JOINT = "loss", "joint"
-FEWEST = 3
-"""Canaries of a client from which a third can be guessed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Finding:
     canaries: int
     rounds: int
     visible: float
-    """Coordinates of a client's own update that the observer saw a round, on average."""
+    """Coordinates of an asked client's own update that it saw a round, on average."""
     paper: PaperMeasure | None
     pooled: Pooled
     roc: Roc
@@ -57,8 +55,8 @@ class Finding:
 class Everyone:
     """All aggregators: each for itself, their mean, and the worst of them.
 
-    The paper's measures are None where no client has three canaries to guess about; the others are of
-    the scores summed over the rounds, canaries of all clients pooled.
+    The paper's measures are None where no client has three canaries to guess about; the others are
+    of the scores summed over the rounds, canaries of all clients pooled.
     """
 
     score: str
@@ -129,7 +127,7 @@ class MembershipAudit:
         """Attack a round; one of which nothing reached anybody does not count."""
         count = len(self.watch.observers)
         scores = {name: np.zeros((count, len(self.candidates))) for name in NAMES}
-        visible = np.zeros(count)
+        visible = np.zeros((count, len(self.candidates.clients)))
         any_seen = False
         for sight in self.watch.follow(round, records):
             any_seen = True
@@ -188,8 +186,9 @@ class MembershipAudit:
             raise InvalidSetting("rounds", 0, "at least one round to audit")
         judge = Judge(self.candidates, self._seed, draws, delta, confidence)
         for number, observer in enumerate(self.watch.observers):
-            visible = float(np.mean([seen[number] for seen in self._visible]))
             places = judged_places(observer, self.candidates)
+            asked = np.isin(self.candidates.clients, self.candidates.client[places])
+            visible = float(np.mean([seen[number][asked] for seen in self._visible]))
             for name in NAMES:
                 each = np.stack([scores[number] for scores in self._scores[name]])
                 judge.add(observer.name, name, each, places, visible)
@@ -200,7 +199,8 @@ class MembershipAudit:
                 once = self._joint[number].scores()[None]
                 judge.add(observer.name, JOINT, once, places, visible)
         owners = [o for o, w in enumerate(self.watch.observers) if w.kind == "aggregator"]
-        shown = (PAPER, ALIGNED, COSINE) if len(owners) > 1 else ()
+        told = self.candidates.included.any() and not self.candidates.included.all()
+        shown = (PAPER, ALIGNED, COSINE) if len(owners) > 1 and told else ()
         return judge.report(tuple(self._everyone(judge, name, owners) for name in shown))
 
     def _everyone(self, judge: Judge, name: str, owners: Sequence[int]) -> Everyone:
@@ -230,7 +230,10 @@ class MembershipAudit:
 
 
 def judged_places(observer: Observer, candidates: Candidates) -> Indices:
-    """The candidates an observer is asked about: not those of colluders, of a link its sender's."""
+    """The candidates an observer is asked about: not those of colluders, of a link its sender's.
+
+    An aggregator is asked about its own too, as if somebody else owned its shards.
+    """
     if observer.link is not None:
         return candidates.of(observer.link[0])
     if observer.kind == "coalition":
@@ -271,10 +274,11 @@ class Judge:
     def add(self, observer: str, score: str, each: Scores, places: Indices, visible: float) -> None:
         """An observer's scores (rounds, candidates)."""
         truth, client = self.candidates.included[places], self.candidates.client[places]
-        if len(places) == 0 or truth.all() or not truth.any():
-            return  # nobody to tell apart
         each = each[:, places]
         summed = each.sum(axis=0)
+        self._scores[observer, score], self._judged[observer] = summed, places
+        if len(places) == 0 or truth.all() or not truth.any():
+            return  # nobody to tell apart
         over_all = pooled(summed, truth)
         shown, reason = self.bound(over_all)
         right = max((pooled(one, truth) for one in each), key=lambda found: found.right)
@@ -286,7 +290,6 @@ class Judge:
             Finding(observer, score, len(places), len(each), visible, measure, over_all,
                     roc(summed, truth), shown, best, reason)
         )  # fmt: skip
-        self._scores[observer, score], self._judged[observer] = summed, places
 
     def bound(self, found: Pooled, looks: int = 1) -> tuple[Bound | None, str]:
         """The one-run lower bound on ε, or why there is none."""

@@ -246,35 +246,7 @@ def subject_of_run(assembly: Assembly, transcript: Transcript, asked: Asked | No
             )
             raise InvalidSetting("data.canaries", 0.0, expected)
         return subject_of(assembly, transcript)
-    recipe, sizes = assembly.recipe, [len(part) for part in assembly.samples.parts]
-    training = assembly.federation.start(recipe.training.rounds)
-    try:
-        budget = training.privacy
-    finally:
-        training.close()
-    subject = Subject(
-        transcript,
-        assembly.module,
-        assembly.loss,
-        assembly.initial,
-        asked.candidates,
-        {
-            "data": assembly.samples.source,
-            "partition": recipe.data.partition,
-            "clients": assembly.clients,
-            "samples trained on": f"{min(sizes)} to {max(sizes)} a client",
-            "candidates": len(asked.candidates),
-            "model": f"{recipe.model.name}, {len(assembly.initial):,} parameters",
-            "method": recipe.method.name,
-            "rounds": recipe.training.rounds,
-            "seed": recipe.seed,
-            "versions": assembly.about()["versions"],
-        },
-        claim=None if budget is None else budget.claim,
-        delta=1e-5 if budget is None else budget.delta,
-        noise=0.0 if budget is None else budget.claim.sigma * len(sizes) / sum(sizes),
-        running_statistics=recipe.training.running_statistics,
-    )
+    subject = subject_of(assembly, transcript, asked.candidates)
     check_fit(subject.samples, subject.initial)
     return subject
 

@@ -116,9 +116,7 @@ def seen(name: str, found: Finding, coordinates: int, what: str = "canaries") ->
         return f"{name} sees no client's update, only what is published; {asked}"
     share = f"{_percent(found.visible / coordinates)} %"
     size = f"{found.visible:,.0f} of {coordinates:,} coordinates"
-    # A link carries two clients' updates, and the mean is over all who are asked about.
-    mean = ", mean over clients" if name.startswith("link") else ""
-    return f"{name} sees {size} of a client's update a round ({share}{mean}); {asked}"
+    return f"{name} sees {size} of a client's update a round ({share}); {asked}"
 
 
 def block(findings: list[Finding]) -> Table:
@@ -176,8 +174,8 @@ def everyone(found: tuple[Everyone, ...]) -> Table:
                   box=None, padding=(0, 1, 0, 0), pad_edge=False)  # fmt: skip
     for one in found:
         cells: list[str] = []
-        for measure in (one.mean, one.worst):
-            cells += _measured(measure)
+        for measure, pooled in ((one.mean, one.mean_pooled), (one.worst, one.worst_pooled)):
+            cells += _measured(measure) if measure else [f"{100 * pooled:.1f} pooled", "", ""]
         areas = (f"{one.mean_auc:.3f}", f"{one.worst_auc:.3f}")
         table.add_row(one.score, *cells, *areas, *_bound(one.bound))
     table.caption = f"ε ≥: of the aggregator with most right guesses of {found[0].observers}"

@@ -294,7 +294,7 @@ class _Figures:
 
     def __init__(self, outcome: Mapping[str, Any]) -> None:
         self._outcome = outcome
-        watching = ("aggregator", "coalition", "neighbour")
+        watching = ("aggregator", "server", "coalition", "neighbour")
         names = [found["observer"] for found in outcome["findings"]]
         self._main = next((n for n in names if n.startswith(watching)), None)
 

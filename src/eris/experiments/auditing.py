@@ -21,6 +21,7 @@ from eris.audit.exposure import Exposed, Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.linkability import true_owners
 from eris.audit.membership import (
+    JOINT,
     Judge,
     MembershipAudit,
     MembershipReport,
@@ -232,15 +233,20 @@ class Audit:
     def _theory(self, report: MembershipReport) -> Iterator[Exposed]:
         for exposure in self._exposures:
             name = self._observers[exposure.observer].name
-            found = exposure.exposed(name, report.finding(name, "joint").pooled)
-            if found is not None:
-                yield found
+            for finding in report.findings:
+                if (finding.observer, finding.score) == (name, JOINT):
+                    found = exposure.exposed(name, finding.pooled)
+                    yield from () if found is None else (found,)
 
 
-def subject_of(assembly: Assembly, frame: Transcript) -> Subject:
-    """What a recipe says of a run of it."""
+def subject_of(
+    assembly: Assembly, frame: Transcript, candidates: Candidates | None = None
+) -> Subject:
+    """What a recipe says of a run of it; candidates are its canaries unless others are given."""
     recipe, data = assembly.recipe, assembly.samples
-    candidates = canaries_of(recipe.data.resolved(), recipe.seed, assembly.tokenise)
+    asked = "canaries" if candidates is None else "candidates"
+    if candidates is None:
+        candidates = canaries_of(recipe.data.resolved(), recipe.seed, assembly.tokenise)
     about = assembly.about()
     sizes = [len(part) for part in data.parts]
     claim, delta, noise = _privacy(assembly, sum(sizes) / len(sizes))
@@ -255,7 +261,7 @@ def subject_of(assembly: Assembly, frame: Transcript) -> Subject:
             "partition": recipe.data.partition,
             "clients": assembly.clients,
             "samples trained on": f"{min(sizes)} to {max(sizes)} a client",
-            "canaries": len(candidates),
+            asked: len(candidates),
             "model": f"{recipe.model.name}, {len(assembly.initial):,} parameters",
             "method": recipe.method.name,
             "rounds": recipe.training.rounds,

@@ -41,10 +41,7 @@ class Asked:
 
 
 def candidates_of(path: Path, transcript: Transcript) -> Asked:
-    """Read a candidate file; where it does not tell the truth, one is made up that says nothing.
-
-    Statistics of such a truth mean nothing and are not shown; the scores never look at it.
-    """
+    """Read a candidate file; where it does not tell the truth there will be scores alone."""
     arrays = _arrays(path)
     inputs, targets = (_numbers(path, name, arrays[name]) for name in ("inputs", "targets"))
     count = len(inputs)
@@ -57,21 +54,14 @@ def candidates_of(path: Path, transcript: Transcript) -> Asked:
             expected = f"{count}, one for each of the inputs"
             raise InvalidSetting(f"{name} in {path}", f"{length} of them", expected)
     if "included" not in arrays:
-        return Asked(Candidates(inputs, targets, client, _made_up(client), coins=False), False)
+        unknown = np.zeros(count, np.bool_)
+        return Asked(Candidates(inputs, targets, client, unknown, coins=False), False)
     truth = _truth(path, arrays["included"], count)
     coins = arrays.get("coins", np.array(False))
     if coins.dtype != np.bool_ or coins.shape != ():
         found = f"{coins.dtype} of shape {coins.shape}"
         raise InvalidSetting(f"coins in {path}", found, "one truth value")
     return Asked(Candidates(inputs, targets, client, truth, bool(coins)), True)
-
-
-def _made_up(client: Indices) -> NDArray[np.bool_]:
-    """Every other one of each client's."""
-    truth = np.zeros(len(client), np.bool_)
-    for one in np.unique(client):
-        truth[np.flatnonzero(client == one)[::2]] = True
-    return truth
 
 
 def _truth(path: Path, truth: NDArray[Any], count: int) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from eris.protocol.messages import Contribution, Message
 
-Kind = Literal["aggregator", "member", "coalition", "link", "neighbour"]
+Kind = Literal["aggregator", "server", "member", "coalition", "link", "neighbour"]
 
 
 class Carried(Protocol):
@@ -59,6 +59,8 @@ class Observer:
         """How reports call it."""
         if self.link is not None:
             return f"link {self.link[0]} {'–' if self.both_ways else 'to'} {self.link[1]}"
+        if self.kind == "server":
+            return "server"
         if self.kind == "coalition":
             return f"coalition of {len(self.members)}"
         return f"{self.kind} {min(self.members)}"

@@ -149,7 +149,7 @@ class Transcript:
         owners = self.owners
         if len(owners) != 1:
             raise InvalidSetting("observer", "server", f"one owner; this run had {len(owners)}")
-        return self.aggregator(min(owners))
+        return Observer("server", frozenset(owners))
 
     def member(self, member: int) -> Observer:
         """A member as one that owns nothing."""
