@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from eris.audit.candidates import Candidates
+from eris.audit.gaussian import guessed_information
 from eris.audit.gradients import SampleModel
 from eris.audit.membership import JOINT, LOSS, Judge, final_model
 from eris.core.errors import InvalidSetting
@@ -159,7 +160,13 @@ def test_a_method_with_noise_has_its_accounted_epsilon_beside_the_bound() -> Non
     assert joint.bound is not None
     assert joint.bound.epsilon < outcome.accounted.epsilon
     assert outcome.exposed[0].honest < np.inf, "with noise the bound of the theory is finite"
-    assert audited("eris", "aggregator:0").exposed[0].honest == np.inf
+    outcome = audited("eris", "aggregator:0")
+    assert outcome.exposed[0].honest == np.inf
+    finding = outcome.report.finding("aggregator 0", JOINT)
+    proved = guessed_information(finding.pooled.right, finding.pooled.guesses)
+    assert outcome.exposed[0].measured == pytest.approx(proved / 10), "about one of ten clients"
+    assert outcome.exposed[0].ceiling == pytest.approx(finding.canaries * np.log(2) / 10)
+    assert 0 < outcome.exposed[0].measured < outcome.exposed[0].ceiling
 
 
 def test_every_aggregator_is_summed_up_with_the_worst_of_them() -> None:

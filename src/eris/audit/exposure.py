@@ -29,7 +29,7 @@ class Exposed:
 
     ``paper`` takes C_max as ERIS F.1 estimates it, ``honest`` from what is left of an update's
     variance once the client's data are known; without noise nothing is left, and no bound holds.
-    ``measured`` is what right guesses prove (Fano), in nats about all canaries together.
+    ``measured`` is what right guesses prove (Fano). All are nats about one client, on average.
     """
 
     observer: str
@@ -42,7 +42,7 @@ class Exposed:
     honest: float
     measured: float
     ceiling: float
-    """All there is to know about the canaries: ln 2 each."""
+    """All there is to know about a client's canaries: ln 2 each."""
 
 
 class Exposure:
@@ -83,10 +83,11 @@ class Exposure:
         if pieces is None:
             return None
         chosen = np.repeat(sight.seen(client)[row], pieces.sizes)
-        return pieces.update[chosen]
+        seen: Vector = pieces.update[chosen]
+        return seen
 
-    def exposed(self, observer: str, guesses: Pooled) -> Exposed | None:
-        """Bound and measurement, on one axis; None if nothing was seen."""
+    def exposed(self, observer: str, guesses: Pooled, clients: int) -> Exposed | None:
+        """Bound and measurement on one axis, about one of so many clients; None: nothing seen."""
         if not self._counted:
             return None
         mean = float(np.mean(self.seen))
@@ -97,6 +98,6 @@ class Exposure:
             mean / self._n,
             information_bound(self._counted, self._paper),
             information_bound(self._counted, self._honest),
-            guessed_information(guesses.right, guesses.guesses),
-            guesses.canaries * float(np.log(2)),
+            guessed_information(guesses.right, guesses.guesses) / clients,
+            guesses.canaries * float(np.log(2)) / clients,
         )

@@ -165,7 +165,7 @@ def _bounds(exposed: Sequence[Exposed], path: Path) -> Path:
             if math.isinf(value):
                 axis.text(1.2 * least, place, "infinite: no bound holds", va="center",
                           fontsize="x-small", color=colour)  # fmt: skip
-    axis.set(xscale="log", xlim=(least, 3 * max(largest, 1)), xlabel="nats about all canaries")
+    axis.set(xscale="log", xlim=(least, 3 * max(largest, 1)), xlabel="nats about one client")
     axis.set_yticks(places, [one.observer for one in exposed])
     axis.invert_yaxis()
     figure.legend(fontsize="x-small", ncols=4, loc="outside upper center")

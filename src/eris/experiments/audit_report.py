@@ -67,7 +67,7 @@ def shown(outcome: Outcome, coordinates: int) -> Iterator[RenderableType]:
     yield Text("\nε promised and ε found", style="bold")
     yield promised(outcome, blocks)
     if outcome.exposed:
-        yield Text("\nbound and measurement, in nats about all canaries together", style="bold")
+        yield Text("\nbound and measurement, in nats about one client (mean)", style="bold")
         yield theory(outcome)
     yield Text("")
     for line in LEGEND:

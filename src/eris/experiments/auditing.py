@@ -235,7 +235,8 @@ class Audit:
             name = self._observers[exposure.observer].name
             for finding in report.findings:
                 if (finding.observer, finding.score) == (name, JOINT):
-                    found = exposure.exposed(name, finding.pooled)
+                    asked = self.subject.candidates.client[report.judged[name]]
+                    found = exposure.exposed(name, finding.pooled, len(set(asked.tolist())))
                     yield from () if found is None else (found,)
 
 
