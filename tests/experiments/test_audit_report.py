@@ -76,6 +76,8 @@ def test_every_figure_on_the_screen_is_the_one_that_was_found() -> None:
         f"{joint.best_round.epsilon:.2f}",
     ]  # fmt: skip
     everyone = outcome().report.everyone[0]
+    assert everyone.mean is not None
+    assert everyone.worst is not None
     found = row(text.partition("every aggregator")[2], "paper ")
     assert found[1] == f"{100 * everyone.mean.accuracy:.1f}"
     assert found[5] == f"{100 * everyone.worst.accuracy:.1f}"
