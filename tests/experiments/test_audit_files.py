@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from eris.cli.main import main
+from eris.cli.reproduce import PROGRAMS
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.experiments import audit_files as files
 from eris.experiments import audit_tables, runner
@@ -337,7 +338,7 @@ def test_reproduce_audits_a_table_and_names_all_of_them(
 ) -> None:
     assert eris("reproduce", "--help") == 0
     listed = {word.strip(" ,.;") for word in eris.out.replace("│", " ").split()}
-    assert listed >= {*EXPERIMENTS, *audit_tables.AUDITS}
+    assert listed >= {*EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS}
     base = {key: value for key, value in SMALL.items() if key != "engine.record"}
     rows = tuple(
         AuditRow(f"A = {count}", {"method.aggregators": count}, "55.6", ("aggregator",), at=count)
@@ -346,8 +347,9 @@ def test_reproduce_audits_a_table_and_names_all_of_them(
     table = AuditTable("tiny", "A small table", {**base, "data.canaries": 0.5}, rows, 2, "owners")
     monkeypatch.setattr(audit_tables, "AUDITS", {"tiny": table})
     for again in (False, True):
-        assert eris("reproduce", "tiny", "--seeds", "1", "--picture", "t.png") == 0, eris.err
-        assert ("A = 2, 0\n" in eris.out) != again  # what is there is not audited again
+        asked = ("--seeds", "1", "--first-seed", "4", "--picture", "t.png")
+        assert eris("reproduce", "tiny", *asked) == 0, eris.err
+        assert ("A = 2, 4\n" in eris.out) != again  # what is there is not audited again
         assert "A small table" in eris.out
         assert "attacked one round of 2" in eris.out
         assert "Picture: t.png" in eris.out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 WIDTH = 150
 """Columns that the table of an audit takes."""
 
+PROGRAMS = {
+    "audit-shatter": "eris.experiments.shatter_privacy",
+    "audit-spv": "eris.experiments.spv",
+}
+"""Experiments with measures of their own: each prints its table and a line of JSON."""
+
 
 def reproduce(
     name: Annotated[
@@ -30,10 +37,12 @@ def reproduce(
         typer.Argument(
             help="mnist, cifar10, dropout, links; audit-mnist, audit-mnist-64, audit-mnist-4, "
             "audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
-            "audit-aggregators, audit-compression, audit-collusion or audit-layouts."
+            "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter "
+            "or audit-spv."
         ),
     ],
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from 0 up.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of them.")] = 0,
     picture: Annotated[
         Path | None, typer.Option(help="Where to draw a curve (default: beside the runs).")
     ] = None,
@@ -52,13 +61,17 @@ def reproduce(
     from eris.experiments import audit_tables
     from eris.experiments import reproduce as experiments
 
-    console, root, numbers = Console(highlight=False), runs_root(runs), list(range(seeds))
+    console, root = Console(highlight=False), runs_root(runs)
+    numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
     elif name in experiments.EXPERIMENTS:
         _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
+    elif name in PROGRAMS:
+        for seed in numbers:
+            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed)])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS)
+        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 
@@ -76,7 +89,7 @@ def _runs(
     done = experiments.reproduce(experiment, seeds, root, shown_on(console))
     console.print(experiments.table(experiment, done))
     base = ", ".join(f"{key} {value}" for key, value in experiment.base.items())
-    told = f"Seeds 0 to {len(seeds) - 1}; {base}. Mean ± deviation over the seeds."
+    told = f"Seeds {seeds[0]} to {seeds[-1]}; {base}. Mean ± deviation over the seeds."
     console.print(told, markup=False)
     if done:
         about = next(iter(done.values()))[0].about
@@ -114,7 +127,7 @@ def _audits(
     first = next(iter(outcomes.values()))[0]["about"]
     said = ", ".join(f"{key} {first[key]}" for key in ("data", "model", "clients", "rounds"))
     console.print(
-        f"Seeds 0 to {len(seeds) - 1}, means over them; {said}; attacked one round of "
+        f"Seeds {seeds[0]} to {seeds[-1]}, means over them; {said}; attacked one round of "
         f"{table.every}. Membership accuracy in %: chance is 50.",
         markup=False, soft_wrap=True,
     )  # fmt: skip
