@@ -164,10 +164,12 @@ def _members(observer: Observer) -> set[int]:
 def check_askable(
     names: Sequence[str], transcript: Transcript, candidates: Candidates, seed: int = 0
 ) -> None:
-    """Refuse an observer who is asked about too few candidates, or of one kind only."""
+    """Refuse an observer who is asked about too few candidates or, if the truth is known, about
+    one kind only."""
+    told = bool(candidates.included.any())
     for observer in (one for name in names for one in named(name, transcript, seed)):
         truth = candidates.included[judged_places(observer, candidates)]
-        if len(truth) < FEWEST or truth.all() or not truth.any():
+        if len(truth) < FEWEST or (told and (truth.all() or not truth.any())):
             found = f"{len(truth)}, {int(truth.sum())} of them trained on"
             expected = f"at least {FEWEST} that are not its own, some trained on and some not"
             raise InvalidSetting(f"candidates for {observer.name}", found, expected)
