@@ -239,7 +239,12 @@ class NetworkNode:
             try:
                 standing = await authority.renew(round)
             except NotAMember:  # it was told that this member left
-                standing = (await authority.join(self.address)).standing
+                joined = await authority.join(self.address)
+                # Or it has never heard of it: a ledger that was lost gives the same numbers anew
+                # once all have come back, and only the count of starts tells.
+                if self._driver is not None and joined.incarnation == 1:
+                    raise ErisError(FORGOTTEN) from None
+                standing = joined.standing
             self._check_memory(standing)
             self._reason = ""
             return standing
