@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
@@ -249,3 +250,24 @@ def test_a_directory_that_has_lost_its_ledger_is_not_believed(tmp_path: Path) ->
             assert nodes.ends(name) == 2
             assert "the directory does not remember this federation" in nodes.log(name, 1)
         assert nodes.stop("anna") == 0
+
+
+def test_a_lost_ledger_is_noticed_when_all_others_have_begun_anew(tmp_path: Path) -> None:
+    """Then the new federation has the same members, numbers and owners as the old one."""
+    with Nodes(tmp_path, 3, rounds=1000) as nodes:
+        for name in nodes.names:  # in this order, so that they get the same numbers again
+            nodes.start(name)
+            nodes.until_said(name, "joined number=")
+        nodes.until_round(3, *nodes.names)
+        nodes.processes["cleo"].send_signal(signal.SIGSTOP)
+        for name in ("anna", "ben"):
+            nodes.kill(name)
+            shutil.rmtree(nodes.folder / name / "state")
+        for name in ("anna", "ben"):
+            before = len(nodes.said(name, "joined number="))
+            nodes.start(name)
+            joined = lambda n=name, b=before: len(nodes.said(n, "joined number=")) > b  # noqa: E731
+            nodes.until(joined, f"{name} has joined anew")
+        nodes.processes["cleo"].send_signal(signal.SIGCONT)
+        assert nodes.ends("cleo") == 2
+        assert nodes.said("cleo", "the directory does not remember this federation")
