@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from eris.audit.spv import SpvAttack, SpvSettings, Tokens, hidden_words
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.data.stories import Tokeniser, from_llama2c
-from eris.models.causal import CausalLM, causal_lm, next_token_loss, sequence_nll
+from eris.data.stories import Tokeniser
+from eris.models.causal import CausalLM, next_token_loss, sequence_nll
 from eris.training.torch import TorchTrainer, flatten, single_threaded
-from support.llama2c import SHAPE, checkpoint, tokens_file
+from support.llama2c import SHAPE, tiny_model, tokens_file
 
 STARTS = Tokeniser.parse(tokens_file()).starts_word
 LENGTH = 10
@@ -37,10 +36,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
-    folder = tmp_path_factory.mktemp("tiny")
-    for name, data in from_llama2c(checkpoint()[0], tokens_file()).items():
-        Path(folder / name).write_bytes(data)
-    return causal_lm(folder)
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 def texts(count: int, purpose: str = "texts") -> Tokens:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,19 +13,19 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.data.stories import Tokeniser, from_llama2c
+from eris.data.stories import Tokeniser
 from eris.experiments.completion import Completed, Neighbours, Owners
 from eris.experiments.spv import SpvExperiment, Texts, as_table, deal, observed, rows, steps
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.shatter import Shatter
-from eris.models.causal import CausalLM, causal_lm, next_token_loss
+from eris.models.causal import CausalLM, next_token_loss
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.transcript import Transcript
 from eris.session import Session
 from eris.training.torch import TorchTrainer, flatten, single_threaded, torch_clients
-from support.llama2c import checkpoint, tokens_file
+from support.llama2c import tiny_model, tokens_file
 
 TOKENISER = Tokeniser.parse(tokens_file())
 SETTINGS = SpvExperiment(
@@ -53,10 +52,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> CausalLM:
-    folder = tmp_path_factory.mktemp("tiny")
-    for name, data in from_llama2c(checkpoint()[0], tokens_file()).items():
-        Path(folder / name).write_bytes(data)
-    return causal_lm(folder)
+    return tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.streams import Stream
-from eris.data.stories import Shape
+from eris.data.stories import Shape, from_llama2c
+from eris.models.causal import CausalLM, causal_lm
 
 PIECES: tuple[tuple[bytes, float], ...] = (
     (b" ", -50.0),
@@ -93,3 +95,10 @@ def tokens_file(count: int = SHAPE.vocabulary) -> bytes:
     longest = max(len(piece) for piece, _ in tokens)
     packed = (struct.pack("<fi", score, len(piece)) + piece for piece, score in tokens)
     return struct.pack("<i", longest) + b"".join(packed)
+
+
+def tiny_model(folder: Path) -> CausalLM:
+    """The random checkpoint as a model, made in a folder."""
+    for name, data in from_llama2c(checkpoint()[0], tokens_file()).items():
+        (folder / name).write_bytes(data)
+    return causal_lm(folder)

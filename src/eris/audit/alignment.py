@@ -53,8 +53,7 @@ class Aligner:
 
     def __init__(self, candidates: Candidates, sight: Sight) -> None:
         self._sight, clients = sight, candidates.clients
-        number = {client: at for at, client in enumerate(clients)}
-        self._of = np.array([number[client] for client in candidates.client.tolist()])
+        self._of = candidates.whose
         self._seen = np.stack([sight.seen(client) for client in clients], axis=1)
         blind = not self._seen.any(axis=2).all()
         self._pieces = [sight.pieces(client, published=blind) for client in clients]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,11 @@ class Candidates:
     def clients(self) -> list[int]:
         """The clients that are asked about."""
         return sorted(set(self.client.tolist()))
+
+    @cached_property
+    def whose(self) -> Indices:
+        """Of every candidate: the place of its client among :attr:`clients`."""
+        return np.searchsorted(self.clients, self.client)
 
     def of(self, client: int) -> Indices:
         """The places of a client's candidates."""

@@ -38,7 +38,7 @@ MOST_COORDINATES = 2048
 class JointRegression:
     """One observer's regression, over the first rounds it is given.
 
-    ``clients`` are regressed one by one on the coordinates each of them sent, or together where all
+    Clients are regressed one by one on the coordinates each of them sent, or together where all
     send the same ones. An observer that sees no contribution regresses the published mean.
     """
 
@@ -49,8 +49,6 @@ class JointRegression:
         self._rounds = 0
         self._gram: dict[int, NDArray[np.float64]] = {}
         self._right = np.zeros((m, clients))
-        number = {client: at for at, client in enumerate(candidates.clients)}
-        self._of = np.array([number[client] for client in candidates.client.tolist()])
 
     @property
     def full(self) -> bool:
@@ -92,7 +90,7 @@ class JointRegression:
             regular = gram + ridge * np.eye(len(gram))
             weights = np.linalg.solve(regular, self._right[:, list(clients)])
             for column, client in enumerate(clients):
-                mine = self._of == client
+                mine = self.candidates.whose == client
                 found[mine] = weights[mine, column]
         return found
 

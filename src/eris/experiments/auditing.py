@@ -7,7 +7,6 @@ see. All of it follows from a recipe.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -35,6 +34,7 @@ from eris.core.vectors import Vector
 from eris.experiments.assembly import Assembly
 from eris.experiments.canaries import canaries_of
 from eris.experiments.observers import FINAL_MODEL, named, usual
+from eris.experiments.store import finite
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.membership import View
 from eris.protocol.observers import Observer
@@ -145,7 +145,7 @@ class Outcome:
             "exposed": [asdict(finding) for finding in self.exposed],
             "accounted": spent,
         }
-        return {name: _plain(value) for name, value in found.items()}
+        return {name: finite(value) for name, value in found.items()}
 
 
 class Audit:
@@ -326,13 +326,3 @@ def by_round(transcript: Transcript) -> dict[int, list[Record]]:
     if not found:
         raise InvalidSetting("transcript", "without a message", "a recorded run")
     return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -265,19 +265,21 @@ def _with_ends(path: Path) -> Iterator[tuple[Line | None, int]]:
 
 
 def _encoded(line: Line) -> bytes:
-    return json.dumps(_finite(line), allow_nan=False).encode() + b"\n"
+    return json.dumps(finite(line), allow_nan=False).encode() + b"\n"
 
 
 def _document(record: Line) -> bytes:
-    return (json.dumps(_finite(record), indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(finite(record), indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """JSON has no word for a loss that is not a number: null."""
+    if hasattr(value, "item"):  # a number of NumPy's
+        value = value.item()
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from eris.core.errors import InvalidSetting
-from eris.models.text import _silent, _transformers
+from eris.models.pretrained import pretrained
 
 FETCH = "`eris data fetch stories15m` brings one"
 
@@ -100,22 +100,9 @@ def causal_lm(path: str | os.PathLike[str] | None) -> CausalLM:
         found = None if path is None else str(path)
         expected = f"a Hugging Face model folder, with a config.json; {FETCH}"
         raise InvalidSetting("path", found, expected)
-    folder, transformers = Path(path), _transformers()
-    with _silent(transformers), torch.random.fork_rng(devices=[]):
-        try:
-            model, report = transformers.AutoModelForCausalLM.from_pretrained(
-                folder,
-                dtype=torch.float32,
-                attn_implementation="eager",  # no kernel that is chosen by the machine
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-        except (OSError, ValueError, RuntimeError) as refused:
-            expected = f"a folder transformers can load; it says: {refused}"
-            raise InvalidSetting("path", str(folder), expected) from refused
-    if lost := sorted(report["missing_keys"]):
+    folder = Path(path)
+    model, missing = pretrained("AutoModelForCausalLM", folder)
+    if lost := sorted(missing):
         found = f"{len(lost)} of its weights, {lost[0]} first, are missing"
         raise InvalidSetting("path", str(folder), f"all weights of the model; {found}")
     return CausalLM(model)

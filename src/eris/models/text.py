@@ -9,11 +9,9 @@ runs.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from eris.core.errors import InvalidSetting, MissingExtra
+from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.models.checks import check_classes
+from eris.models.pretrained import pretrained, silent, the_library
 
 FETCH = "`eris data fetch minilm` brings one"
 
@@ -63,25 +62,10 @@ def text_classifier(
     if not 0 <= seed < 2**63:
         raise InvalidSetting("seed", seed, "an integer in [0, 2^63)")
     folder = _folder(path)
-    transformers = _transformers()
-    # transformers draws what is missing from the global generator before we draw it again.
-    with _silent(transformers), torch.random.fork_rng(devices=[]):
-        try:
-            model, report = transformers.AutoModelForSequenceClassification.from_pretrained(
-                folder,
-                num_labels=classes,
-                dtype=torch.float32,
-                attn_implementation="eager",  # no kernel that is chosen by the machine
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-        except (OSError, ValueError, RuntimeError) as refused:
-            expected = f"a folder transformers can load; it says: {refused}"
-            raise InvalidSetting("path", str(folder), expected) from refused
-    _check_encoder(model, report["missing_keys"], folder)
-    _draw_head(model, sorted(report["missing_keys"]), seed)
+    # The classifier is meant to be missing, and drawn here.
+    model, missing = pretrained("AutoModelForSequenceClassification", folder, num_labels=classes)
+    _check_encoder(model, missing, folder)
+    _draw_head(model, sorted(missing), seed)
     return TextClassifier(model)
 
 
@@ -94,8 +78,8 @@ def tokenise(
     if not 3 <= length <= longest:
         expected = f"3 (a token and the two around the text) to {longest}, the encoder's positions"
         raise InvalidSetting("length", length, expected)
-    transformers = _transformers()
-    with _silent(transformers):
+    transformers = the_library()
+    with silent(transformers):
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
@@ -151,26 +135,3 @@ def _config(folder: Path) -> Mapping[str, Any]:
         expected = f"a folder whose config.json is JSON ({broken})"
         raise InvalidSetting("path", str(folder), expected) from broken
     return config if isinstance(config, Mapping) else {}
-
-
-def _transformers() -> Any:
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the library is imported
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as missing:
-        raise MissingExtra("transformers", "transformers") from missing
-
-
-@contextmanager
-def _silent(transformers: Any) -> Iterator[None]:
-    """No progress bar and no report of the missing classifier, which is meant to be missing."""
-    log = transformers.utils.logging
-    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
-    log.set_verbosity_error()
-    log.disable_progress_bar()
-    try:
-        yield
-    finally:
-        log.set_verbosity(verbosity)
-        if bars:
-            log.enable_progress_bar()
