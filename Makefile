@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+# The oldest protobuf that is supported, and the compiler of its time: code that an older compiler
+# made runs under newer ones, not the other way round.
+OLDEST := $(VENV)/oldest
 
 # One thread each: results and timings must not depend on the number of cores.
 export OMP_NUM_THREADS := 1
@@ -23,6 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(OLDEST) protobuf==6.31.1 grpcio-tools==1.75.1
 	@touch $@
 
 demo: setup ## Five nodes train MNIST over TLS; one is killed and comes back
@@ -44,7 +48,7 @@ format: setup ## Put the code into shape
 	$(BIN)/ruff format
 
 proto: setup ## Generate the message code from its schema
-	$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/eris/protocol/eris.proto src/eris/protocol/directory.proto
+	PYTHONPATH=$(OLDEST) $(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src src/eris/protocol/eris.proto src/eris/protocol/directory.proto
 
 fuzz: setup ## 200,000 mutated messages through the decoder
 	$(BIN)/python -m eris.testing.fuzz --count 200000

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,7 +43,6 @@ from eris.protocol.messages import (
 )
 
 Vector = NDArray[np.float32]
-ROOT = Path(__file__).parents[2]
 U32, U64 = (1 << 32) - 1, (1 << 64) - 1
 SAMPLES = (1 << 40) - 1
 
@@ -375,14 +371,3 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     data = encode(VALID["refusal"]).replace(b"too late", b"too \xff\xfete")
     with pytest.raises(MalformedMessage, match="message: is not a message of this schema"):
         decode(data)
-
-
-def test_the_generated_code_is_up_to_date(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-Isrc"]
-    command += [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
-    subprocess.run([*command, "src/eris/protocol/eris.proto"], cwd=ROOT, check=True)
-    for name in ("eris_pb2.py", "eris_pb2.pyi"):
-        path = Path("eris", "protocol", name)
-        assert (tmp_path / path).read_text() == (ROOT / "src" / path).read_text(), (
-            f"{name} is not what protoc makes of eris.proto"
-        )

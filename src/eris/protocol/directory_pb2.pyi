@@ -18,7 +18,7 @@ class JoinRequest(_message.Message):
     client: bool
     aggregator: bool
     max_share: float
-    def __init__(self, address: _Optional[str] = ..., charter: _Optional[str] = ..., client: _Optional[bool] = ..., aggregator: _Optional[bool] = ..., max_share: _Optional[float] = ...) -> None: ...
+    def __init__(self, address: _Optional[str] = ..., charter: _Optional[str] = ..., client: bool = ..., aggregator: bool = ..., max_share: _Optional[float] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("number", "abstain_through", "incarnation", "standing")
@@ -132,7 +132,7 @@ class MemberStatus(_message.Message):
     round: int
     through: int
     lease_left: float
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., presence: _Optional[str] = ..., client: _Optional[bool] = ..., aggregator: _Optional[bool] = ..., max_share: _Optional[float] = ..., round: _Optional[int] = ..., through: _Optional[int] = ..., lease_left: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., presence: _Optional[str] = ..., client: bool = ..., aggregator: bool = ..., max_share: _Optional[float] = ..., round: _Optional[int] = ..., through: _Optional[int] = ..., lease_left: _Optional[float] = ...) -> None: ...
 
 class ShardStatus(_message.Message):
     __slots__ = ("size", "owner", "heir")

@@ -92,7 +92,7 @@ class CatchUp(_message.Message):
     WHOLE_FIELD_NUMBER: _ClassVar[int]
     have: int
     whole: bool
-    def __init__(self, have: _Optional[int] = ..., whole: _Optional[bool] = ...) -> None: ...
+    def __init__(self, have: _Optional[int] = ..., whole: bool = ...) -> None: ...
 
 class Snapshot(_message.Message):
     __slots__ = ("at", "updates", "model", "reference", "slots")
@@ -116,7 +116,7 @@ class Refusal(_message.Message):
     reason: str
     no_result: bool
     again: bool
-    def __init__(self, reason: _Optional[str] = ..., no_result: _Optional[bool] = ..., again: _Optional[bool] = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ..., no_result: bool = ..., again: bool = ...) -> None: ...
 
 class Share(_message.Message):
     __slots__ = ("payload",)
