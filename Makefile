@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
+SUITE := $(PYTEST) -n 2 --dist loadfile -m "not slow"
 # The oldest protobuf that is supported, and the compiler of its time: code that an older compiler
 # made runs under newer ones, not the other way round.
 OLDEST := $(VENV)/oldest
@@ -13,7 +14,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test check format proto fuzz faults soak kills test-hosts data bench \
+.PHONY: help setup demo test test-processors check format proto fuzz faults soak kills test-hosts data bench \
         bench-simulation bench-growth bench-network bench-memory bench-audit audits clean
 
 help: ## What can be made
@@ -34,7 +35,14 @@ demo: setup ## Five nodes train MNIST over TLS; one is killed and comes back
 
 test: setup ## All tests (what CI runs)
 	$(BIN)/eris data fetch mnist
-	$(PYTEST) -n 2 --dist loadfile -m "not slow"
+	$(SUITE)
+
+test-processors: setup ## All tests as on processors with AVX2 and with SSE4 only
+	$(BIN)/eris data fetch mnist
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+	    OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=haswell $(SUITE)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
+	    OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=nehalem $(SUITE)
 
 check: setup ## Lint, types, import direction, doctests
 	$(BIN)/ruff check

@@ -26,9 +26,11 @@ from eris.methods.epidemic import EpidemicLearning
 from eris.methods.method import GossipMethod
 from eris.methods.shatter import Shatter
 from eris.protocol.virtual import Ownership
+from support.levels import hoeffding
 from support.neighbours import NODES, Run, learnt_by_heart, noise
 
 EL, SHATTER = EpidemicLearning(degree=3), Shatter(4, 3, owner_secret=8)
+STRANGERS = 40
 TRIAL = Trial(1, observer=0, sender=3, owner=3, coordinates=10, auc=0.5, guess=3, options=5)
 
 
@@ -76,16 +78,24 @@ def test_chunks_say_less_than_whole_models() -> None:
 
 
 def test_pieces_laid_at_random_are_found_by_chance_only() -> None:
-    """The same pieces, with nodes' training sets that nobody trained on."""
+    """The same pieces, with nodes' training sets that nobody trained on, drawn again and again:
+    what is found with one draw hangs together, draws do not."""
     run = learnt(EL)
-    inputs, targets = noise(120, "strangers")
-    parts = {node: (inputs[20 * node : 20 * node + 20], targets[20 * node : 20 * node + 20])
-             for node in range(NODES)}  # fmt: skip
-    held = Holdings.of(run.module, functional.cross_entropy, parts, noise(80, "unseen"))
-    trials = [trial for member in range(NODES) for trial in tried(run, member, held=held)]
-    found = linkability(trials)
-    assert found.low < found.chance < found.high
-    assert abs(loss_mia(trials).nodes.mean - 0.5) < 0.1
+    shares, areas = [], []
+    for draw in range(STRANGERS):
+        inputs, targets = noise(20 * NODES, f"strangers {draw}")
+        parts = {node: (inputs[20 * node : 20 * node + 20], targets[20 * node : 20 * node + 20])
+                 for node in range(NODES)}  # fmt: skip
+        held = Holdings.of(run.module, functional.cross_entropy, parts, noise(80, f"new {draw}"))
+        trials = tried(run, held=held)
+        found = linkability(trials)
+        shares.append(found.share)
+        areas.append(loss_mia(trials).nodes.mean)
+    assert abs(np.mean(shares) - found.chance) < hoeffding(STRANGERS)
+    assert abs(np.mean(areas) - 0.5) < hoeffding(STRANGERS)
+    trials = tried(run)
+    assert linkability(trials).share - found.chance > hoeffding(STRANGERS)
+    assert loss_mia(trials).nodes.mean - 0.5 > hoeffding(STRANGERS)
 
 
 def test_a_trial_is_what_plain_loops_find() -> None:

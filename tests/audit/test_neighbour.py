@@ -35,6 +35,7 @@ from eris.session import Session
 from eris.testing.synthetic import assert_same_bits
 from support.crowd import Crowd
 from support.gossip import METHODS
+from support.levels import tells
 from support.neighbours import NODES, RATE, audited, by_round, judged, learnt_by_heart, share_of
 
 N, ROUNDS = 42, 5
@@ -304,9 +305,13 @@ def test_permuted_membership_gives_no_signal() -> None:
     shuffle = Stream(3, "test-shuffle").permutations(1, len(run.candidates))[0]
     truth = run.candidates
     permuted = Candidates(truth.inputs, truth.targets, truth.client, truth.included[shuffle])
-    for finding in judged(audited(replace(run, candidates=permuted))).findings:
-        assert finding.roc.low < 0.5 < finding.roc.high
-        assert finding.pooled.low < 0.5 < finding.pooled.high
+    found = judged(audited(replace(run, candidates=permuted)))
+    assert len(found.scores) == 8
+    for key, scores in found.scores.items():
+        places = found.judged[key[0]]
+        assert not tells(scores, permuted.included[places]), key
+    assert any(tells(scores, truth.included[found.judged[key[0]]])
+               for key, scores in found.scores.items())  # fmt: skip
 
 
 def test_of_whom_nothing_was_seen_nothing_is_scored() -> None:

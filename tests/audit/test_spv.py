@@ -22,6 +22,7 @@ from eris.core.vectors import Vector
 from eris.data.stories import Tokeniser
 from eris.models.causal import CausalLM, next_token_loss, sequence_nll
 from eris.training.torch import TorchTrainer, flatten, single_threaded
+from support.levels import tells
 from support.llama2c import SHAPE, tiny_model, tokens_file
 
 STARTS = Tokeniser.parse(tokens_file()).starts_word
@@ -147,27 +148,24 @@ def test_the_score_is_the_papers(model: CausalLM) -> None:
         assert scores.difference[text] == pytest.approx(at_base - loss, abs=1e-4)
 
 
-def planted(model: CausalLM) -> tuple[SpvAttack, Tokens, NDArray[np.bool_], Vector]:
-    rows, included = texts(16), np.arange(16) % 2 == 0
+def planted(
+    model: CausalLM, count: int = 16
+) -> tuple[SpvAttack, Tokens, NDArray[np.bool_], Vector]:
+    rows, included = texts(count), np.arange(count) % 2 == 0
     return attack_on(model), rows, included, fine_tuned(model, rows[included])
 
 
-def test_planted_memorisation_is_found(model: CausalLM) -> None:
-    attack, rows, included, target = planted(model)
-    reference = attack.reference(attack.written(target, texts(4, "prompts")))
-    scores = attack.scores(target, reference, rows, attack.paraphrases(rows))
-    assert roc(scores.spv, included).auc > 0.9
-    assert roc(scores.difference, included).auc > 0.95
-
-
-def test_a_model_that_never_saw_the_texts_gives_nothing_away(model: CausalLM) -> None:
-    attack, rows, included, _ = planted(model)
-    elsewhere = fine_tuned(model, texts(8, "others"))
-    reference = attack.reference(attack.written(elsewhere, texts(4, "prompts")))
-    scores = attack.scores(elsewhere, reference, rows, attack.paraphrases(rows))
-    found = roc(scores.spv, included)
-    assert found.low < 0.5 < found.high
-    assert not attack.scores(attack.base, attack.base, rows, attack.paraphrases(rows)).spv.any()
+def test_memorised_texts_are_found_and_others_are_not(model: CausalLM) -> None:
+    attack, rows, included, target = planted(model, 64)
+    elsewhere = fine_tuned(model, texts(32, "others"))
+    copies = attack.paraphrases(rows)
+    for parameters, knows in ((target, True), (elsewhere, False)):
+        reference = attack.reference(attack.written(parameters, texts(4, "prompts")))
+        scores = attack.scores(parameters, reference, rows, copies)
+        assert tells(scores.spv, included) == knows
+        assert tells(scores.difference, included) == knows
+    assert roc(attack.scores(target, attack.base, rows, copies).difference, included).auc > 0.95
+    assert not attack.scores(attack.base, attack.base, rows, copies).spv.any()
 
 
 def test_the_target_writes_on_and_the_reference_learns_it(model: CausalLM) -> None:

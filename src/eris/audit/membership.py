@@ -279,7 +279,7 @@ class Judge:
         self._scores[observer, score], self._judged[observer] = summed, places
         if len(places) == 0 or truth.all() or not truth.any():
             return  # nobody to tell apart
-        over_all = pooled(summed, truth)
+        over_all = pooled(summed, truth, self._confidence)
         shown, reason = self.bound(over_all)
         right = max((pooled(one, truth) for one in each), key=lambda found: found.right)
         best, _ = self.bound(right, looks=len(each))
@@ -288,7 +288,7 @@ class Judge:
             measure = paper_measure(each, client, truth, seed=self._seed, draws=self.draws)
         self._findings.append(
             Finding(observer, score, len(places), len(each), visible, measure, over_all,
-                    roc(summed, truth), shown, best, reason)
+                    roc(summed, truth, self._confidence), shown, best, reason)
         )  # fmt: skip
 
     def bound(self, found: Pooled, looks: int = 1) -> tuple[Bound | None, str]:

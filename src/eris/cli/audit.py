@@ -79,7 +79,7 @@ def audit(
         Path | None, typer.Option(help="Where the plots go; audit/ beside the transcript.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of permutations and lots.")] = 0,
-    confidence: Annotated[float, typer.Option(help="Of the bounds on ε.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Of intervals and of the bounds on ε.")] = 0.95,
     delta: Annotated[float, typer.Option(help="δ of the bounds on ε.")] = 1e-5,
     runs: RunsOption = None,
 ) -> None:
