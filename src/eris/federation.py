@@ -294,13 +294,11 @@ class Federation:
         privacy: LocalPrivacy | None = self._privacy
         if privacy is None:
             return None, None
-        # Noise in every step: a sample that several steps of a round use is released as often.
-        releases = rounds * int(getattr(self.population, "uses_of_a_sample", 1))
+        uses = int(getattr(self.population, "uses_of_a_sample", 1))
+        claim = privacy.claim(rounds, uses)
         seed = hashlib.sha256(f"noise/{self.seed}".encode()).digest()[:8]
-        sigma = privacy.sigma(releases)
-        noise = PerSampleNoise(privacy.clip, sigma, int.from_bytes(seed, "little"))
-        claim = privacy.claim(releases)
-        return noise, Budget(claim, privacy.spent(releases), privacy.delta)
+        noise = PerSampleNoise(privacy.clip, claim.sigma, int.from_bytes(seed, "little"))
+        return noise, Budget(claim, privacy.spent(rounds, uses), privacy.delta)
 
     def _view(self) -> View:
         if self.agreement is None:
