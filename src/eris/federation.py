@@ -24,7 +24,7 @@ from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.membership import View
-from eris.protocol.settings import Settings, model_digest
+from eris.protocol.settings import Settings, model_digest, warn_of_sparse_masks
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
@@ -135,6 +135,7 @@ class Federation:
             **settings,
         )
         _warn_of_exposure(agreed)
+        warn_of_sparse_masks(agreed, stacklevel=3)
         return Agreement(agreed, parts.view)
 
     def _compose_gossip(
