@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eris.audit.exposure import Exposure
 from eris.audit.watch import Watch
 from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
@@ -175,6 +176,28 @@ def test_the_shift_cannot_be_undone_without_the_results() -> None:
             true = expected[round, 5][pieces.coordinates[chosen]]
             wrong += not np.allclose(pieces.update[chosen], true, rtol=1e-3, atol=1e-6)
     assert wrong == ROUNDS - 1, "in the first round the reference is zero"
+
+
+def test_weights_are_those_that_the_updates_lead_to() -> None:
+    """What ERIS F.1 plots is a client's weights, not its updates."""
+    expected = true_updates("eris")
+    assembly, transcript = recorded("eris")
+    owner = transcript.aggregator(min(transcript.owners))
+    looking, exposure = watch("eris", [owner]), Exposure(0, range(10), len(assembly.initial))
+    for round, records in rounds(transcript):
+        for sight in looking.follow(round, records):
+            exposure(sight)
+            pieces = sight.pieces(0)
+            assert pieces is not None
+            seen = pieces.coordinates[np.repeat(sight.seen(0)[0], pieces.sizes)]
+            update = expected[round, 0][seen]
+            weights = sight.model[seen] - np.float32(sight.rate) * update
+            for histogram, values in ((exposure.updates, update), (exposure.weights, weights)):
+                found = histogram.statistics[-1]
+                assert (found.round, found.count) == (round, len(seen))
+                assert found.mean == pytest.approx(float(values.mean()), rel=1e-3, abs=1e-6)
+                assert found.deviation == pytest.approx(float(values.std()), rel=1e-3)
+    assert len(exposure.weights.statistics) == ROUNDS
 
 
 class Stepping:
