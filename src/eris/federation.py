@@ -24,7 +24,7 @@ from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.membership import View
-from eris.protocol.settings import Settings, model_digest
+from eris.protocol.settings import Settings, model_digest, warn_of_sparse_masks
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
@@ -135,6 +135,7 @@ class Federation:
             **settings,
         )
         _warn_of_exposure(agreed)
+        warn_of_sparse_masks(agreed, stacklevel=3)
         return Agreement(agreed, parts.view)
 
     def _compose_gossip(
@@ -294,13 +295,11 @@ class Federation:
         privacy: LocalPrivacy | None = self._privacy
         if privacy is None:
             return None, None
-        # Noise in every step: a sample that several steps of a round use is released as often.
-        releases = rounds * int(getattr(self.population, "uses_of_a_sample", 1))
+        uses = int(getattr(self.population, "uses_of_a_sample", 1))
+        claim = privacy.claim(rounds, uses)
         seed = hashlib.sha256(f"noise/{self.seed}".encode()).digest()[:8]
-        sigma = privacy.sigma(releases)
-        noise = PerSampleNoise(privacy.clip, sigma, int.from_bytes(seed, "little"))
-        claim = privacy.claim(releases)
-        return noise, Budget(claim, privacy.spent(releases), privacy.delta)
+        noise = PerSampleNoise(privacy.clip, claim.sigma, int.from_bytes(seed, "little"))
+        return noise, Budget(claim, privacy.spent(rounds, uses), privacy.delta)
 
     def _view(self) -> View:
         if self.agreement is None:

@@ -86,7 +86,7 @@ def test_losses_below_rounding_errors_are_never_taken_for_none(sigma: float, rat
 
 
 def test_a_round_at_a_time_calibration_over_160_rounds() -> None:
-    sigma = sigma_for(10.0, 1e-5, 1.0, 160, "per-round")
+    sigma = sigma_for(10.0, 1e-5, 1.0, 1)
     found = accounted(claim(sigma, 160), 1e-5)
     assert 400 < found.epsilon < by_pld(found) < found.epsilon + 1e-3
 

@@ -5,15 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eris.audit.exposure import Exposure
 from eris.audit.watch import Watch
 from eris.core.errors import InvalidSetting
+from eris.core.rules import server_rule
 from eris.core.vectors import Vector
 from eris.experiments.assembly import assemble
 from eris.experiments.auditing import AuditOptions, audit_transcript, by_round
 from eris.experiments.observers import named
+from eris.federation import Federation
+from eris.methods.fedavg import FedAvg
 from eris.protocol.messages import Result
 from eris.protocol.observers import Observer
+from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
+from eris.training.trainer import LocalUpdate
 from support.audits import METHODS, ROUNDS, recorded, subject, watch, without
 
 FAULTS = (("dropout", 0.3), ("link", 0.3))
@@ -170,6 +176,57 @@ def test_the_shift_cannot_be_undone_without_the_results() -> None:
             true = expected[round, 5][pieces.coordinates[chosen]]
             wrong += not np.allclose(pieces.update[chosen], true, rtol=1e-3, atol=1e-6)
     assert wrong == ROUNDS - 1, "in the first round the reference is zero"
+
+
+def test_weights_are_those_that_the_updates_lead_to() -> None:
+    """What ERIS F.1 plots is a client's weights, not its updates."""
+    expected = true_updates("eris")
+    assembly, transcript = recorded("eris")
+    owner = transcript.aggregator(min(transcript.owners))
+    looking, exposure = watch("eris", [owner]), Exposure(0, range(10), len(assembly.initial))
+    for round, records in rounds(transcript):
+        for sight in looking.follow(round, records):
+            exposure(sight)
+            pieces = sight.pieces(0)
+            assert pieces is not None
+            seen = pieces.coordinates[np.repeat(sight.seen(0)[0], pieces.sizes)]
+            update = expected[round, 0][seen]
+            weights = sight.model[seen] - np.float32(sight.rate) * update
+            for histogram, values in ((exposure.updates, update), (exposure.weights, weights)):
+                found = histogram.statistics[-1]
+                assert (found.round, found.count) == (round, len(seen))
+                assert found.mean == pytest.approx(float(values.mean()), rel=1e-3, abs=1e-6)
+                assert found.deviation == pytest.approx(float(values.std()), rel=1e-3)
+    assert len(exposure.weights.statistics) == ROUNDS
+
+
+class Stepping:
+    """A client that makes one local step more than its number says."""
+
+    def __init__(self, number: int) -> None:
+        self.steps = 1 + number
+        self.vector = np.random.default_rng(number).normal(0, 1, 30).astype(np.float32)
+
+    def update(self, parameters: Vector, round: int) -> LocalUpdate:
+        return LocalUpdate(self.vector, samples=2, steps=self.steps)
+
+
+@pytest.mark.parametrize("rule", ["fedavg", "fednova"])
+def test_a_completed_model_has_moved_by_all_local_steps(rule: str) -> None:
+    """FedNova's clients divide their updates by their steps; what is completed is their model."""
+    clients, start = [Stepping(number) for number in range(4)], np.ones(30, np.float32)
+    served = Federation(clients, start, FedAvg(), rule=server_rule(rule, learning_rate=0.5))
+    fit = served.fit(1, record=True, progress=False)
+    assert fit.transcript is not None
+    assert isinstance(served.settings, Settings)
+    server, member = fit.transcript.server(), Observer("member", frozenset({1}))
+    looking = Watch(served.settings, fit.view, start, [server, member])
+    (sight,) = looking.follow(1, fit.transcript.records)
+    for client, trained in enumerate(clients):
+        own = start - np.float32(0.5) * trained.vector
+        np.testing.assert_allclose(sight.completed(0, client), own, rtol=0, atol=1e-5)
+        # Who sees only what is published completes the published model.
+        np.testing.assert_allclose(sight.completed(1, client), fit.model, rtol=0, atol=1e-5)
 
 
 def test_a_watch_needs_an_observer() -> None:

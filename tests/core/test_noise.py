@@ -364,13 +364,12 @@ def test_sigma_is_the_smallest_that_keeps_the_budget(
 
 @settings(derandomize=True, max_examples=50)
 @given(*BUDGETS)
-def test_composed_is_root_rounds_times_per_round(
-    eps: float, delta: float, sensitivity: float, rounds: int
+def test_sigma_grows_with_the_root_of_the_releases(
+    eps: float, delta: float, sensitivity: float, releases: int
 ) -> None:
-    composed = sigma_for(eps, delta, sensitivity, rounds)
-    single = sigma_for(eps, delta, sensitivity, rounds, calibration="per-round")
-    assert composed == pytest.approx(math.sqrt(rounds) * single, rel=1e-8)
-    assert single == sigma_for(eps, delta, sensitivity, 1)
+    together = sigma_for(eps, delta, sensitivity, releases)
+    single = sigma_for(eps, delta, sensitivity, 1)
+    assert together == pytest.approx(math.sqrt(releases) * single, rel=1e-8)
 
 
 def test_round_trip() -> None:
@@ -381,7 +380,7 @@ def test_round_trip() -> None:
 
 def test_a_budget_per_round_is_not_the_budget_of_the_run() -> None:
     # The setting of the ERIS authors: clip 1, δ = 1e-5, one round's budget.
-    sigma = sigma_for(10.0, 1e-5, 1.0, rounds=100, calibration="per-round")
+    sigma = sigma_for(10.0, 1e-5, 1.0, releases=1)
     assert epsilon(gaussian_claim(sigma, rounds=1), 1e-5) == pytest.approx(10)
     assert epsilon(gaussian_claim(sigma, rounds=100), 1e-5) > 200
 
@@ -400,21 +399,20 @@ def test_sigma_falls_as_the_budget_grows() -> None:
         ({"epsilon": -1.0}, "epsilon is -1.0"),
         ({"epsilon": math.inf}, "epsilon is inf"),
         ({"sensitivity": 0.0}, "sensitivity is 0.0"),
-        ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": 1.5}, "rounds is 1.5; expected a whole number, 1 or more"),
-        ({"rounds": math.inf}, "rounds is inf"),
-        ({"rounds": math.nan}, "rounds is nan"),
-        ({"calibration": "yearly"}, "calibration is 'yearly'; expected 'composed' or 'per-round'"),
-        ({"epsilon": 0.0, "delta": 5e-324}, "one that a finite σ can meet"),
+        ({"releases": 0}, "releases is 0"),
+        ({"releases": 1.5}, "releases is 1.5; expected a whole number, 1 or more"),
+        ({"releases": math.inf}, "releases is inf"),
+        ({"releases": math.nan}, "releases is nan"),
+        ({"epsilon": 0.0, "delta": 5e-324}, "one a finite σ can meet"),
         # Δ·√T is infinite, and ∞/∞ is not a number.
         (
-            {"sensitivity": 1e308, "rounds": 10**6},
-            r"a finite σ can meet at sensitivity 1e\+308, rounds 1000000",
+            {"sensitivity": 1e308, "releases": 10**6},
+            r"a finite σ can meet at sensitivity 1e\+308, releases 1000000",
         ),
-        ({"sensitivity": 1e308, "epsilon": 1e-9}, "one that a finite σ can meet"),
+        ({"sensitivity": 1e308, "epsilon": 1e-9}, "one a finite σ can meet"),
     ],
 )
 def test_budgets_that_cannot_be_met_are_refused(change: dict[str, Any], complaint: str) -> None:
-    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "sensitivity": 1.0, "rounds": 1}
+    budget: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "sensitivity": 1.0, "releases": 1}
     with pytest.raises(InvalidSetting, match=complaint):
         sigma_for(**budget | change)

@@ -118,7 +118,7 @@ def test_the_audit_of_a_recorded_run_finds_what_an_audit_of_the_run_itself_finds
         assert found[part] == live[part], part
     assert {one["observer"] for one in found["findings"]} >= {"aggregator 3", "final model"}
     pictures = {path.name for path in (run.path / "audit").iterdir()}
-    assert pictures == {"roc.png", "rounds.png", "weights.png", "bound.png"}
+    assert pictures == {"roc.png", "rounds.png", "weights.png", "updates.png", "bound.png"}
     # What is printed is what was found.
     first = found["findings"][0]
     row = next(line for line in done.stdout.splitlines() if line.startswith("paper "))

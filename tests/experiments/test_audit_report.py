@@ -168,7 +168,9 @@ def test_json_holds_all_findings_and_no_infinity(tmp_path: Path) -> None:
 def test_pictures_are_drawn_of_what_there_is(tmp_path: Path) -> None:
     candidates = audits.subject("dsc")[0].candidates
     made = draw(outcome(), candidates, tmp_path / "all")
-    assert [path.name for path in made] == ["roc.png", "rounds.png", "weights.png", "bound.png"]
+    assert [path.name for path in made] == [
+        "roc.png", "rounds.png", "weights.png", "updates.png", "bound.png",
+    ]  # fmt: skip
     for path in made:
         assert path.read_bytes().startswith(b"\x89PNG")
     final = audits.audited("dsc", "final-model")

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.core.noise import Calibration, epsilon, sigma_for
+from eris.core.noise import epsilon, sigma_for
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.fedavg_ldp import FedAvgLDP
-from eris.methods.method import Method
+from eris.methods.method import GossipMethod, Method
 from eris.methods.min_leakage import MinLeakage
-from eris.methods.privacy import LocalPrivacy
+from eris.methods.privacy import Calibration, LocalPrivacy
+from eris.methods.registry import create
 from eris.methods.soteria import SoteriaFL
 from eris.testing import assert_same_bits, initial_model
 from support.crowd import Crowd
@@ -63,6 +64,16 @@ def test_calibrated_per_round_the_run_says_that_it_spends_more() -> None:
         return session.privacy.epsilon
 
     assert spent("composed") <= 5.0 < 1.5 * 5.0 < spent("per-round")
+
+
+@pytest.mark.parametrize("name", ["fedavg-ldp", "soteriafl", "eris"])
+def test_a_budget_per_round_holds_for_all_uses_of_a_sample_in_the_round(name: str) -> None:
+    for crowd in (Crowd(CLIENTS, N), Passing(CLIENTS, N)):
+        method = create(name, epsilon=5.0, calibration="per-round")
+        assert not isinstance(method, GossipMethod)
+        session = trained(crowd, method).start(1)
+        assert session.privacy is not None
+        assert session.privacy.epsilon == pytest.approx(5.0, rel=1e-6)
 
 
 def test_a_training_does_not_go_on_beyond_its_budget() -> None:

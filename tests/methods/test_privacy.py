@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eris.core.errors import InvalidSetting
-from eris.core.noise import Calibration, PrivacyClaim, epsilon
-from eris.methods.privacy import LocalPrivacy
+from eris.core.noise import PrivacyClaim, epsilon
+from eris.methods.privacy import Calibration, LocalPrivacy
 
 budgets = st.floats(0.1, 50)
 releases_ = st.integers(1, 400)
@@ -30,28 +30,30 @@ def test_composed_spends_the_budget_and_not_more(budget: float, releases: int, c
 
 
 @settings(max_examples=8, deadline=None)
-@given(budgets, st.integers(2, 400))
+@given(budgets, st.integers(2, 400), st.integers(1, 20))
 def test_per_round_spends_the_budget_in_a_round_and_more_in_a_run(
-    budget: float, releases: int
+    budget: float, rounds: int, uses: int
 ) -> None:
     privacy = LocalPrivacy(budget, calibration="per-round")
-    assert privacy.spent(1) == pytest.approx(budget, rel=1e-6)
-    assert privacy.sigma(releases) == privacy.sigma(1)
-    assert privacy.spent(releases) > 1.3 * budget
+    assert privacy.spent(1, uses) <= budget
+    assert privacy.spent(1, uses) == pytest.approx(budget, rel=1e-6)
+    assert privacy.sigma(rounds, uses) == privacy.sigma(1, uses)
+    assert privacy.spent(rounds, uses) > 1.3 * budget
 
 
 @pytest.mark.parametrize("calibration", ["composed", "per-round"])
 def test_what_is_spent_is_what_the_accountant_reads_of_the_claim(calibration: Calibration) -> None:
     privacy = LocalPrivacy(4.0, delta=1e-6, clip=2.0, calibration=calibration)
-    claim = privacy.claim(30)
-    assert claim == PrivacyClaim("gaussian", 2.0, privacy.sigma(30), 30)
-    assert privacy.spent(30) == epsilon(claim, 1e-6)
+    claim = privacy.claim(10, uses=3)
+    assert claim == PrivacyClaim("gaussian", 2.0, privacy.sigma(10, uses=3), 30)
+    assert privacy.spent(10, uses=3) == epsilon(claim, 1e-6)
 
 
 def test_noise_grows_with_the_norm_and_the_root_of_the_releases() -> None:
     one = LocalPrivacy(8.0)
     assert LocalPrivacy(8.0, clip=3.0).sigma(5) == pytest.approx(3 * one.sigma(5), rel=1e-9)
     assert one.sigma(49) == pytest.approx(7 * one.sigma(1), rel=1e-9)
+    assert one.sigma(7, uses=7) == one.sigma(49)
 
 
 @pytest.mark.parametrize(

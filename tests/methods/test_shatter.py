@@ -4,6 +4,7 @@ node, and nothing that travels tells whose a virtual node is."""
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -12,10 +13,13 @@ import pytest
 from eris.core.chunks import Chunking, ChunkKind
 from eris.core.graphs import regular_graph
 from eris.core.vectors import Vector
+from eris.federation import Federation
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.gossip import simulated_secret
 from eris.methods.shatter import Shatter
 from eris.protocol.virtual import EXCHANGE, HAND_BACK, HAND_OUT, Ownership, VirtualNode
+from eris.runtimes.faults import FaultPlan
+from eris.testing.quadratic import Quadratic
 from eris.testing.synthetic import assert_same_bits
 from support.gossip import Gossip, Loss, gossip, updates, vector
 
@@ -259,3 +263,25 @@ def test_without_full_sharing_the_shared_chunk_changes_and_differs() -> None:
     counts = Counter(shared)
     assert len(counts) == NODES * K
     assert max(counts.values()) < 10 + 4 * np.sqrt(10)
+
+
+@pytest.mark.parametrize("stations", [1, 3])
+def test_virtual_nodes_are_away_whenever_their_real_node_is(stations: int) -> None:
+    nodes, each, rounds = 10, 4, 12
+    method = Shatter(virtual_nodes=each, degree=4)
+    clients = [Quadratic(str(client), n=40) for client in range(nodes)]
+    federation = Federation(clients, np.zeros(40, np.float32), method, seed=2)
+    faults = FaultPlan(seed=5, churn=0.33)
+    with closing(federation.start(rounds, record=True, faults=faults, stations=stations)) as run:
+        there = {done.round: set(done.clients) for done in (run.step() for _ in range(rounds))}
+    secret = simulated_secret("shatter-owners", 2)
+    ownership = Ownership(nodes, each, secret)
+    virtuals = range(nodes, nodes * (1 + each))
+    active: dict[int, set[int]] = {round: set() for round in there}
+    assert run.transcript is not None
+    for record in run.transcript.records:
+        active[record.message.header.round] |= {record.sender, *record.arrived}
+    for round, present in there.items():
+        expected = {virtual for virtual in virtuals if ownership.owner(virtual) in present}
+        assert active[round] & set(virtuals) == expected
+    assert any(len(present) < nodes for present in there.values())

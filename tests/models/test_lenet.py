@@ -6,13 +6,19 @@ import pytest
 import torch
 
 from eris.core.errors import InvalidSetting
-from eris.models.lenet import LeNet5, lenet5
+from eris.models.lenet import LeNet5, lenet5, lenet5_colour
 
 
 def test_it_has_the_papers_size() -> None:
     model = lenet5(0)
     assert sum(parameter.numel() for parameter in model.parameters()) == 61_706
     assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
+def test_in_colour_it_takes_the_images_of_cifar10() -> None:
+    model = lenet5_colour(0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 62_006
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
 def test_the_layers_are_6_16_120_84_10() -> None:

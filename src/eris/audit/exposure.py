@@ -17,7 +17,7 @@ from eris.audit.gaussian import (
 )
 from eris.audit.statistics import Pooled
 from eris.audit.watch import Sight
-from eris.core.vectors import Vector
+from eris.core.vectors import Indices, Vector
 
 ENOUGH = 2048
 """Coordinates from which the variances are estimated."""
@@ -53,7 +53,10 @@ class Exposure:
     ) -> None:
         self.observer, self._clients, self._n, self._noise = observer, tuple(clients), n, noise
         self.seen: list[int] = []
-        self.histogram = WeightHistogram(seed=seed)
+        self.updates = WeightHistogram(seed=seed)
+        """One client's updates, as far as they were seen."""
+        self.weights = WeightHistogram(seed=seed)
+        """The weights that they lead to, which are what ERIS F.1 plots."""
         self._counted: list[int] = []
         self._paper: list[Capacity] = []
         self._honest: list[Capacity] = []
@@ -63,8 +66,9 @@ class Exposure:
         if self.observer not in sight.observers:
             return
         row = sight.observers.index(self.observer)
-        updates = [found for client in self._clients
-                   if (found := self._update(sight, client, row)) is not None]  # fmt: skip
+        seen = [(client, *found) for client in self._clients
+                if (found := self._update(sight, client, row)) is not None]  # fmt: skip
+        updates = [update for _, _, update in seen]
         sizes = [len(update) for update in updates]
         self.seen.append(round(float(np.mean(sizes))) if sizes else 0)
         # In the paper's mode clients send different coordinates: each stands for itself.
@@ -75,16 +79,18 @@ class Exposure:
         self._counted.append(self.seen[-1])
         self._paper.append(capacity_paper(across))
         self._honest.append(capacity(across, noise=self._noise))
-        if len(updates[0]) >= 20:
-            self.histogram.add(sight.round, updates[0])
+        client, coordinates, update = seen[0]
+        if len(update) >= 20:
+            self.updates.add(sight.round, update)
+            self.weights.add(sight.round, sight.completed(self.observer, client)[coordinates])
 
-    def _update(self, sight: Sight, client: int, row: int) -> Vector | None:
+    def _update(self, sight: Sight, client: int, row: int) -> tuple[Indices, Vector] | None:
+        """The coordinates that were seen of a client's update, and their values."""
         pieces = sight.pieces(client)
         if pieces is None:
             return None
         chosen = np.repeat(sight.seen(client)[row], pieces.sizes)
-        seen: Vector = pieces.update[chosen]
-        return seen
+        return pieces.coordinates[chosen], pieces.update[chosen]
 
     def exposed(self, observer: str, guesses: Pooled, clients: int) -> Exposed | None:
         """Bound and measurement on one axis, about one of so many clients; None: nothing seen."""

@@ -1,11 +1,12 @@
 """The Gaussian constants of ERIS F.1, measured, and the mutual-information bound they give.
 
-Theorem 3.7 bounds what an observer learns by the coordinates it sees times C_max nats each, and
-Remark D.1 puts C_max = ½·ln(σ²/σ_cond²) if a coordinate is Gaussian, with variance σ² to the
-observer and σ_cond² once the client's data are known. Here are the histograms and the normality
-check of F.1 (:class:`WeightHistogram`), two readings of the two variances (:func:`capacity`,
-:func:`capacity_paper`), and the bound with the number of coordinates that were really seen
-(:func:`information_bound`), beside which a measured attack is put (:func:`guessed_information`).
+Theorem 3.3 (3.7 in the older text) bounds what an observer learns by the coordinates it sees times
+C_max nats each, and remark D.1 puts C_max = ½·ln(σ²/σ_cond²) if a coordinate is Gaussian, with
+variance σ² to the observer and σ_cond² once the client's data are known. Here are the histograms
+and the normality check of F.1 (:class:`WeightHistogram`), two readings of the two variances
+(:func:`capacity`, :func:`capacity_paper`), and the bound with the number of coordinates that were
+really seen (:func:`information_bound`), beside which a measured attack is put
+(:func:`guessed_information`).
 
 What of this is a bound. Let the noise left given the data be Gaussian and independent over
 coordinates, as local privacy adds it. Then h(x_i | D) is known, h(x_i) is at most that of a
@@ -238,7 +239,7 @@ def capacity_paper(weights: ArrayLike) -> Capacity:
 def information_bound(
     coordinates_seen: Sequence[int], capacity: Capacity | Sequence[Capacity]
 ) -> float:
-    """Σ_t (coordinates seen in round t)·C nats: Theorem 3.7 with what a view really held.
+    """Σ_t (coordinates seen in round t)·C nats: theorem 3.3 with what a view really held.
 
     ``capacity`` is one for all rounds or one per round (the proof adds rounds up, so each may have
     its own). Of a capacity its ``nats`` count, the constant of Remark D.1; for a constant of your

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,16 +82,16 @@ def machine(settings: GossipSettings, me: int, initial: Vector) -> Machine:
     if settings.method == "shatter":
         return _Shattered(settings, initial, said)
     if settings.method == "el":
-        mixing = Mixing(
-            lambda round: regular_graph(nodes, said["degree"], seed, round), weights="uniform"
-        )
-    elif settings.method in ("d-psgd", "muffliato"):
+        mixing = Mixing(partial(regular_graph, nodes, said["degree"], seed), weights="uniform")
+    elif settings.method == "muffliato":
+        mixing = Mixing(partial(regular_graph, nodes, said["degree"], seed), steps=said["steps"])
+    elif settings.method == "d-psgd":
         fixed = connected_regular_graph(nodes, said["degree"], seed)
-        mixing = Mixing(lambda round: fixed, steps=said.get("steps", 1))
+        mixing = Mixing(lambda round, step: fixed)
     elif settings.method == "q-dpsgd-1":
         drawn = connected_random_graph(nodes, said["density"], seed)
         quantiser = UniformQuantiser(said["bits"])
-        mixing = Mixing(lambda round: drawn, quantiser=quantiser, pace=said["pace"])
+        mixing = Mixing(lambda round, step: drawn, quantiser=quantiser, pace=said["pace"])
     else:
         known = ("d-psgd", "el", "muffliato", "q-dpsgd-1", "ako", "shatter")
         hint = did_you_mean(settings.method, known)

@@ -50,7 +50,9 @@ class Pieces:
     """What can be known of one client's update in a round, piece by piece (a piece is a segment).
 
     ``sent`` is what travelled, as it travelled; ``update`` the same with the shift undone;
-    ``published`` the best guess from what was published.
+    ``published`` the best guess from what was published. Where clients divide by their local steps
+    (FedNova), ``steps`` says how many there were, ``mean_steps`` how many on average of those in
+    ``published``.
     """
 
     coordinates: Indices
@@ -58,6 +60,8 @@ class Pieces:
     sent: Vector
     update: Vector
     published: Vector | None = None
+    steps: float = 1.0
+    mean_steps: float = 1.0
 
     @property
     def sizes(self) -> Indices:
@@ -95,10 +99,13 @@ class Sight:
         pieces = self.pieces(client, published=not seen.any())
         model = self.model.copy()
         if pieces is not None:
-            chosen = np.repeat(seen if seen.any() else self.published, pieces.sizes)
-            values = pieces.update if seen.any() else pieces.published
-            assert values is not None
-            model[pieces.coordinates[chosen]] -= np.float32(self.rate) * values[chosen]
+            values, which, steps = pieces.update, seen, pieces.steps
+            if not seen.any():
+                assert pieces.published is not None
+                values, which, steps = pieces.published, self.published, pieces.mean_steps
+            chosen = np.repeat(which, pieces.sizes)
+            move = np.float32(self.rate * steps) * values[chosen]
+            model[pieces.coordinates[chosen]] -= move
         return model
 
     @property
@@ -210,6 +217,7 @@ class _Sent:
     """A contribution as it travelled: its values unscaled, one a coordinate."""
 
     based_on: int
+    steps: int
     values: Vector
 
 
@@ -235,7 +243,7 @@ class _Round:
                 values = self._values(message)
             except (ErisError, KeyError):
                 return  # what an owner would have refused
-            self.contributions[client][key] = _Sent(message.based_on, values)
+            self.contributions[client][key] = _Sent(message.based_on, message.steps, values)
         seen = self._seen.get((observer, client))
         if seen is None:
             seen = self._seen[observer, client] = np.zeros(len(self.places), np.bool_)
@@ -331,14 +339,17 @@ class _Known:
             if self._readable(key, contribution):
                 at = round.places[key]
                 sent[edges[at] : edges[at + 1]] = contribution.values
-        update, guess = sent, None
+        update, guess, steps, mean_steps = sent, None, 1.0, 1.0
+        if self.agreement.settings.rule.normalises_steps:
+            steps = float(next((one.steps for one in mine.values()), 1))
+            mean_steps = self._mean_steps(round, observer)
         if self.replica.reference is not None:
             update = sent + self._reference(client, coordinates, exact=True)
         if published:
             guess = self._mean(round, observer, coordinates)
             if self.replica.reference is not None:
                 guess = guess + self._reference(client, coordinates, exact=False)
-        return Pieces(coordinates, edges, sent, update, guess)
+        return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps)
 
     def _readable(self, key: Key, sent: _Sent) -> bool:
         """Whether the reference it was compressed against is the one these observers hold."""
@@ -364,6 +375,12 @@ class _Known:
             self._means = self._sums(round, observer)
         sums, weights = self._means[0][at], self._means[1][at]
         return np.divide(sums, weights, out=np.zeros(len(at), np.float32), where=weights > 0)
+
+    def _mean_steps(self, round: _Round, observer: int) -> float:
+        """The local steps of the included clients, by their samples."""
+        results = [round.results[key] for key in round.published.get(observer, ())]
+        samples = sum(result.samples for result in results)
+        return sum(result.sample_steps for result in results) / samples if samples else 1.0
 
     def _sums(self, round: _Round, observer: int) -> tuple[Vector, Vector]:
         """Σ w_k v_k over the included clients, and Σ w_k, by coordinate."""

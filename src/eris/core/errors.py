@@ -77,5 +77,9 @@ class MissingExtra(ErisError, ImportError):
         super().__init__(f"{what} is not installed; run `pip install eris-fl[{extra}]`")
 
 
+class TrainingWarning(UserWarning):
+    """A choice with which training may go wrong."""
+
+
 class PrivacyWarning(UserWarning):
     """A choice that gives away more than the method's share of an update suggests."""

@@ -88,15 +88,15 @@ def check_degree(nodes: int, degree: int) -> None:
 
 
 @lru_cache(maxsize=8)
-def regular_graph(nodes: int, degree: int, seed: int, round: int = 0) -> Graph:
-    """A random graph in which every node has ``degree`` neighbours; drawn anew every round.
+def regular_graph(nodes: int, degree: int, seed: int, round: int = 0, step: int = 0) -> Graph:
+    """A random graph in which every node has ``degree`` neighbours, for one step of one round.
 
     >>> graph = regular_graph(nodes=6, degree=3, seed=1, round=4)
     >>> {graph.degree(node) for node in range(6)}
     {3}
     """
     check_degree(nodes, degree)
-    return _regular(nodes, degree, seed, round, 0)
+    return _regular(nodes, degree, seed, round, step=step)
 
 
 @lru_cache(maxsize=8)
@@ -110,7 +110,7 @@ def connected_regular_graph(nodes: int, degree: int, seed: int) -> Graph:
     if degree == 1 and nodes > 2:
         raise InvalidSetting("degree", degree, f"at least 2: else {nodes} nodes fall into pairs")
     for draw in range(MOST_DRAWS):
-        graph = _regular(nodes, degree, seed, 0, draw)
+        graph = _regular(nodes, degree, seed, 0, draw=draw)
         if graph.connected:
             return graph
     raise InvalidSetting("degree", degree, f"more: {MOST_DRAWS} draws were not connected")
@@ -141,17 +141,17 @@ def connected_random_graph(nodes: int, density: float, seed: int) -> Graph:
     raise InvalidSetting("density", density, f"more: {MOST_DRAWS} draws were not connected")
 
 
-def _regular(nodes: int, degree: int, seed: int, round: int, draw: int) -> Graph:
+def _regular(nodes: int, degree: int, seed: int, round: int, draw: int = 0, step: int = 0) -> Graph:
     # Where most edges are taken few swaps are possible. The complement of a random regular graph is
     # one too, so the sparser of the two is drawn.
     sparse = min(degree, nodes - 1 - degree)
     neighbours = _ring_with_chords(nodes, sparse)
-    name = Stream(seed, "graph-names", round, draw).permutations(1, nodes)[0]
+    name = Stream(seed, "graph-names", round, draw, step).permutations(1, nodes)[0]
     neighbours[name] = name[neighbours]
     ends = np.stack([np.repeat(np.arange(nodes), sparse), neighbours.ravel()], axis=1)
     ends = ends[ends[:, 0] < ends[:, 1]]
     attempts = SWITCHES * len(ends)
-    words = Stream(seed, "graph-switches", round, draw).words(0, 3 * attempts)
+    words = Stream(seed, "graph-switches", round, draw, step).words(0, 3 * attempts)
     _switch(neighbours, ends, words.reshape(attempts, 3).astype(np.int64))
     if sparse != degree:
         absent = np.ones((nodes, nodes), bool)

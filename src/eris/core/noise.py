@@ -17,16 +17,12 @@ import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-
-Calibration = Literal["composed", "per-round"]
-"""Whether a budget (ε, δ) is meant for all rounds together or for each round by itself."""
 
 _PIECE = 1 << 16  # coordinates at a time, so that float64 copies stay in the cache
 _MARGIN = 1 - 2.0**-40  # more than float64 loses in a norm or a product, less than float32 resolves
@@ -159,21 +155,13 @@ def epsilon(claim: PrivacyClaim, delta: float) -> float:
     return _epsilon(_signal_to_noise(claim.sensitivity, claim.sigma, claim.rounds), delta)
 
 
-def sigma_for(
-    epsilon: float,
-    delta: float,
-    sensitivity: float,
-    rounds: int,
-    calibration: Calibration = "composed",
-) -> float:
-    """The smallest σ whose claim stays within (ε, δ); the Gaussian mechanism, no subsampling.
+def sigma_for(epsilon: float, delta: float, sensitivity: float, releases: int) -> float:
+    """The smallest σ with which so many releases together stay within (ε, δ).
 
-    ``composed``: all ``rounds`` together stay within the budget. ``per-round``: each round by
-    itself does, as in the experiments of the ERIS authors, and the whole run then spends far more.
-    Whoever calibrates per round must always print the composed ε, :func:`epsilon` of the claim
-    with all its rounds, beside the budget.
+    The Gaussian mechanism, no subsampling. Whoever calibrates a part of the releases by itself
+    spends far more in all, and must print :func:`epsilon` of the whole claim beside the budget.
 
-    >>> sigma = sigma_for(1.0, 1e-5, sensitivity=1.0, rounds=100, calibration="per-round")
+    >>> sigma = sigma_for(1.0, 1e-5, sensitivity=1.0, releases=1)
     >>> round(sigma, 6)
     3.730632
     >>> round(epsilon(PrivacyClaim("gaussian", 1.0, sigma, 100), 1e-5), 2)
@@ -183,13 +171,10 @@ def sigma_for(
         raise InvalidSetting("epsilon", epsilon, "a finite number, 0 or more")
     _check_delta(delta)
     _positive("sensitivity", sensitivity)
-    _whole("rounds", rounds, 1)
-    if calibration not in ("composed", "per-round"):
-        raise InvalidSetting("calibration", calibration, "'composed' or 'per-round'")
-    counted = rounds if calibration == "composed" else 1
+    _whole("releases", releases, 1)
 
     def enough(sigma: float) -> bool:
-        return _epsilon(_signal_to_noise(sensitivity, sigma, counted), delta) <= epsilon
+        return _epsilon(_signal_to_noise(sensitivity, sigma, releases), delta) <= epsilon
 
     high = float(sensitivity)
     while not enough(high):
@@ -198,7 +183,7 @@ def sigma_for(
             raise InvalidSetting(
                 "budget (ε, δ)",
                 (epsilon, delta),
-                f"one that a finite σ can meet at sensitivity {sensitivity!r}, rounds {rounds!r}",
+                f"one a finite σ can meet at sensitivity {sensitivity!r}, releases {releases!r}",
             )
     low = high / 2
     while enough(low):

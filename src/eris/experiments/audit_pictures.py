@@ -1,4 +1,4 @@
-"""Pictures of an audit: ROC curves, accuracy by round, weights over rounds, bound and measurement.
+"""Pictures of an audit: ROC curves, accuracy by round, weights and updates, bound and measurement.
 
 A score has the same colour in all of them.
 """
@@ -6,7 +6,7 @@ A score has the same colour in all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 
 from eris.audit.alignment import ALIGNED, COSINE, NORMALISED, PAPER
 from eris.audit.candidates import Candidates
-from eris.audit.exposure import Exposed, Exposure
+from eris.audit.exposure import Exposed
+from eris.audit.gaussian import WeightHistogram
 from eris.audit.membership import JOINT, LOSS, Finding
 from eris.audit.roc import roc_curve
 from eris.experiments.audit_report import FINAL, observers
@@ -53,9 +54,13 @@ def draw(outcome: Outcome, candidates: Candidates, folder: Path) -> list[Path]:
     if watched:
         every = int(outcome.about.get("audited every", 1))
         made += [_rounds(every, watched, folder / "rounds.png")]
-    looked = [one for one in outcome.exposures if one.histogram.statistics]
+    looked = [one for one in outcome.exposures if one.updates.statistics]
     if looked:
-        made += [_weights(looked, outcome.exposed, folder / "weights.png")]
+        seen = [one.observer for one in outcome.exposed]
+        names = seen if len(seen) == len(looked) else [f"observer {o.observer}" for o in looked]
+        for what in ("weights", "updates"):
+            histograms = [getattr(one, what) for one in looked]
+            made += [_values(what, dict(zip(names, histograms, strict=True)), folder)]
     if outcome.exposed:
         made += [_bounds(outcome.exposed, folder / "bound.png")]
     return made
@@ -106,14 +111,15 @@ def _rounds(every: int, blocks: Blocks, path: Path) -> Path:
     return _saved(figure, path)
 
 
-def _weights(looked: Sequence[Exposure], exposed: Sequence[Exposed], path: Path) -> Path:
-    """ERIS figure 7: how a client's visible values are distributed, in some of the rounds."""
+def _values(what: str, histograms: Mapping[str, WeightHistogram], folder: Path) -> Path:
+    """How what is visible of a client is distributed, in some of the rounds.
+
+    ERIS figure 7 has its weights; what is attacked, and gives members away, are its updates.
+    """
     import matplotlib.pyplot as plt
 
-    names = [one.observer for one in exposed]
-    figure, axes = _panels(len(looked), width=4.6, height=3.8)
-    for number, (axis, one) in enumerate(zip(axes, looked, strict=True)):
-        histogram = one.histogram
+    figure, axes = _panels(len(histograms), width=4.6, height=3.8)
+    for axis, (who, histogram) in zip(axes, histograms.items(), strict=True):
         middle = (histogram.edges[1:] + histogram.edges[:-1]) / 2
         width = histogram.edges[1] - histogram.edges[0]
         picked = np.unique(np.linspace(0, len(histogram.statistics) - 1, ROUNDS_SHOWN).astype(int))
@@ -129,19 +135,18 @@ def _weights(looked: Sequence[Exposure], exposed: Sequence[Exposed], path: Path)
             bell /= last.deviation * math.sqrt(2 * math.pi)
             axis.plot(middle, bell, color="black", linewidth=0.8, linestyle="--",
                       label="a Gaussian of the last σ")  # fmt: skip
-        who = names[number] if len(names) == len(looked) else f"observer {one.observer}"
         rounds = len(histogram.statistics)
         rejected = round(histogram.rejected * rounds)
         # From one value in a bin up, and where there are any.
         floor = 0.5 / (last.count * width)
         filled = np.flatnonzero(histogram.counts.any(axis=0))
         ends = (histogram.edges[filled[0]], histogram.edges[filled[-1] + 1])
-        axis.set(xlabel="value of a coordinate", ylabel="density", yscale="log", xlim=ends)
+        axis.set(xlabel=f"{what}, by coordinate", ylabel="density", yscale="log", xlim=ends)
         axis.set_ylim(bottom=floor)
-        axis.set_title(f"{who}: Gaussian rejected in {rejected} of {rounds} rounds",
-                       fontsize="small")  # fmt: skip
+        told = f"{who}: Gaussian rejected in {rejected} of {rounds} rounds"
+        axis.set_title(f"{told}, excess kurtosis {last.excess_kurtosis:.2g}", fontsize="small")
         axis.legend(fontsize="x-small")
-    return _saved(figure, path)
+    return _saved(figure, folder / f"{what}.png")
 
 
 def _bounds(exposed: Sequence[Exposed], path: Path) -> Path:

@@ -1,9 +1,9 @@
 """Shatter's own privacy measures: the loss attack and linkability, against epidemic learning.
 
-Nodes train LeNet-5 on MNIST with skewed classes by epidemic learning (EL) and by Shatter with 2 to
-16 virtual nodes. Some neighbours complete what they receive with their own last average
-(:mod:`eris.audit.linkability`). The paper's figures (100 nodes, CIFAR-10 and others): AUC 88 % for
-EL, 83 % for k = 2, 58 % for k = 16; linkability 36.5 % for EL, 2.5 % for k = 16.
+Nodes train LeNet-5 on MNIST with skewed classes by epidemic learning (EL), by Muffliato and by
+Shatter with 2 to 16 virtual nodes, all on graphs of the paper's degree (figure 7: r = 6 for every
+k). Some neighbours complete what they receive with their own last average
+(:mod:`eris.audit.linkability`). Beside them stand the paper's figures, of 100 nodes on CIFAR-10.
 
 ``python -m eris.experiments.shatter_privacy --seed 0`` prints a table, and all of it as JSON in its
 last line.
@@ -35,10 +35,12 @@ from eris.audit.linkability import (
 from eris.audit.neighbour import NeighbourWatch
 from eris.core.errors import InvalidSetting
 from eris.experiments.assembly import Assembly, assemble
+from eris.experiments.printed import NOTHING, printed, tables
 from eris.experiments.recipe import Recipe
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.observers import Observer
 
+FIGURE = "Shatter figure 7"
 PIECES = 8
 """Tried of what a neighbour receives in a round."""
 
@@ -56,7 +58,8 @@ class ShatterExperiment:
     learning_rate: float = 0.1
     neighbours: int = 3
     virtual_nodes: tuple[int, ...] = (2, 4, 8, 16)
-    degree: int = 4
+    degree: int = 6
+    sigma: float = 0.025
     test_samples: int = 500
     seed: int = 0
 
@@ -69,15 +72,16 @@ class ShatterExperiment:
     def methods(self) -> dict[str, dict[str, Any]]:
         """What is compared, by name."""
         rows: dict[str, dict[str, Any]] = {
-            "EL": {"method.name": "el", "method.degree": 2 * self.degree}
+            "EL": {"method.name": "el"},
+            f"Muffliato, σ = {self.sigma:g}": {
+                "method.name": "muffliato",
+                "method.sigma": self.sigma,
+            },
         }
         for count in self.virtual_nodes:
-            rows[f"Shatter, k = {count}"] = {
-                "method.name": "shatter",
-                "method.virtual_nodes": count,
-                "method.degree": self.degree,
-            }
-        return rows
+            name = f"Shatter, k = {count}"
+            rows[name] = {"method.name": "shatter", "method.virtual_nodes": count}
+        return {name: {**method, "method.degree": self.degree} for name, method in rows.items()}
 
     def recipe(self, method: Mapping[str, Any]) -> Recipe:
         """What one row trains."""
@@ -155,11 +159,24 @@ def _holdings(assembly: Assembly) -> Holdings:
     return Holdings.of(assembly.module, assembly.loss, parts, test)
 
 
-def as_table(found: Sequence[ShatterRow]) -> Table:
+def paper(method: str) -> str:
+    """What figure 7 of the paper has for a method: AUC and linkability, in %.
+
+    >>> paper("Shatter, k = 16"), paper("Shatter, k = 4")
+    ('58, 2.5', '–')
+    """
+    if method not in tables()[FIGURE]["rows"]:
+        return NOTHING
+    columns = ("membership AUC", "linkability")
+    return ", ".join(printed(FIGURE, method, column) for column in columns)
+
+
+def as_table(settings: ShatterExperiment, found: Sequence[ShatterRow]) -> Table:
     """The rows for people."""
     table = Table(
-        "", "test, %", "AUC by node: median (quartiles)", "linked, % (95 %)", "chance, %", "pieces"
-    )
+        "", "test, %", "AUC by node: median (quartiles)", "linked, % (95 %)", "chance, %", "pieces",
+        "paper: AUC, linked, %", title=f"r = {settings.degree} for all methods",
+    )  # fmt: skip
     for row in found:
         nodes, link = row.loss.nodes, row.link
         table.add_row(
@@ -169,6 +186,7 @@ def as_table(found: Sequence[ShatterRow]) -> Table:
             f"{100 * link.share:.1f} ({100 * link.low:.1f}–{100 * link.high:.1f})",
             f"{100 * link.chance:.1f}",
             str(link.pieces),
+            paper(row.method),
         )
     return table
 
@@ -191,7 +209,7 @@ def main(arguments: list[str] | None = None) -> int:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("Shatter", total=settings.rounds * len(settings.methods))
         found.extend(rows(settings, lambda: bar.advance(task)))
-    Console(width=max(console.width, 110)).print(as_table(found))
+    Console(width=max(console.width, 110)).print(as_table(settings, found))
     console.print(
         json.dumps({"settings": asdict(settings), "rows": [asdict(row) for row in found]})
     )

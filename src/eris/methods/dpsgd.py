@@ -53,4 +53,4 @@ class DPSGD:
 
     def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
         graph = connected_regular_graph(settings.nodes, self.degree, settings.seed)
-        return MixingPeer(settings, member, initial, Mixing(lambda round: graph))
+        return MixingPeer(settings, member, initial, Mixing(lambda round, step: graph))

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
-from eris.core.graphs import Graph, check_degree, regular_graph
+from eris.core.graphs import check_degree, regular_graph
 from eris.core.vectors import Vector
 from eris.methods.gossip import compose_nodes
 from eris.methods.method import GossipComposition
@@ -52,7 +53,5 @@ class EpidemicLearning:
         return compose_nodes(settings, names, samples, phases=1, build=self._peer)
 
     def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
-        def graph(round: int) -> Graph:
-            return regular_graph(settings.nodes, self.degree, settings.seed, round)
-
+        graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
         return MixingPeer(settings, member, initial, Mixing(graph, weights="uniform"))

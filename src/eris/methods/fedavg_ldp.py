@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eris.core.noise import Calibration
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Composition
-from eris.methods.privacy import LocalPrivacy
+from eris.methods.privacy import Calibration, LocalPrivacy
 
 
 @dataclass(frozen=True)
 class FedAvgLDP:
     """FedAvg with a budget (``epsilon``, ``delta``) for every sample and clipping to ``clip``.
 
-    ``calibration`` is ``composed`` (the budget is for the whole run) or ``per-round`` (the ERIS
-    authors' way; the run then spends far more, which is reported).
+    ``calibration`` is ``composed`` (the budget is for the whole run) or ``per-round`` (for all uses
+    of a sample in a round, the ERIS authors' way; the run then spends far more, which is reported).
 
     >>> FedAvgLDP(epsilon=10).compose(["anna"], [1]).privacy
     LocalPrivacy(epsilon=10, delta=1e-05, clip=1.0, calibration='composed')

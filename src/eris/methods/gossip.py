@@ -18,12 +18,15 @@ def compose_nodes(
     samples: Sequence[int],
     phases: int,
     build: Callable[[GossipSettings, int, Vector], Peer],
-    virtual: int = 0,
+    owners: Sequence[int] = (),
 ) -> GossipComposition:
-    """A composition of named nodes and ``virtual`` further members, numbered and nothing else."""
+    """A composition of named nodes and of virtual ones, each of which has one of them as its owner.
+
+    Virtual nodes are numbered and nothing else: ``owners`` is in no name, message or setting.
+    """
     if len(samples) != len(names) or min(samples, default=1) < 1:
         raise InvalidSetting("samples", tuple(samples), "a positive number for every node")
-    members = (*names, *(f"virtual-{number}" for number in range(virtual)))
+    members = (*names, *(f"virtual-{number}" for number in range(len(owners))))
     view = View(members, tuple(range(len(names))), owners=())  # refuses a name that comes twice
 
     def machine(member: int, initial: Vector) -> Peer:
@@ -31,7 +34,8 @@ def compose_nodes(
             raise InvalidSetting("member", member, f"a member's number, 0 to {len(members) - 1}")
         return build(settings, member, initial)
 
-    return GossipComposition(view.members, view.clients, phases, settings, machine)
+    hosts = (*range(len(names)), *owners)
+    return GossipComposition(view.members, view.clients, hosts, phases, settings, machine)
 
 
 def simulated_secret(purpose: str, seed: int) -> int:

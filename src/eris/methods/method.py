@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from eris.core.compress import Compressor
@@ -43,11 +43,13 @@ class GossipComposition:
     """A method's parts where every node has a model of its own.
 
     Real nodes come first among the members, then virtual ones; ``clients`` are those that train.
+    ``hosts[member]`` is the real node that a member runs at: where that goes, the member goes too.
     ``machine(member, initial)`` makes a member's machine.
     """
 
     members: tuple[str, ...]
     clients: tuple[int, ...]
+    hosts: tuple[int, ...] = field(repr=False)
     phases: int
     settings: GossipSettings
     machine: Callable[[int, Vector], Peer]

@@ -1,4 +1,4 @@
-"""Q-DPSGD-1: noisy local steps, then gossip of quantised models on a fixed random graph.
+"""Q-DPSGD-1: local steps, noisy if asked for, then gossip of quantised models on a fixed graph.
 
 Ding et al., "Differentially private and communication efficient collaborative learning", 2021.
 x_i ← x_i + ε·Σ_j W_ij (Q(x_j) − x_i) with an unbiased quantiser Q of b bits a coordinate, on a
@@ -24,7 +24,7 @@ from eris.protocol.mixing import Mixing, MixingPeer, Noise
 
 @dataclass(frozen=True)
 class QDPSGD1:
-    """``sigma`` is the noise on every coordinate of the update, before it is applied.
+    """``sigma`` is the noise on every coordinate of the update, before it is applied; 0: none.
 
     ``pace`` is ε, how far a node moves towards its neighbours: quantised models are noisy, and a
     smaller pace averages over more rounds. ``noise_secret`` names the streams of the noise and of
@@ -78,7 +78,7 @@ class QDPSGD1:
         if secret is None:
             secret = simulated_secret("q-dpsgd-1-noise", settings.seed)
         mixing = Mixing(
-            lambda round: graph,
+            lambda round, step: graph,
             noise=Noise(self.sigma, secret, on="update"),
             quantiser=UniformQuantiser(self.bits),
             secret=secret,

@@ -82,8 +82,7 @@ class Shatter:
         if self.virtual_nodes > n:
             expected = f"1 to n = {n}: every chunk holds a coordinate"
             raise InvalidSetting("virtual_nodes", self.virtual_nodes, expected)
-        virtual = len(names) * self.virtual_nodes
-        check_degree(virtual, self.degree)
+        check_degree(len(names) * self.virtual_nodes, self.degree)
         secret = self.owner_secret
         if secret is None:
             secret = simulated_secret("shatter-owners", seed)
@@ -96,5 +95,5 @@ class Shatter:
                 return RealNode(parts, member, initial)
             return VirtualNode(parts, member)
 
-        parts = compose_nodes(settings, names, samples, PHASES, build, virtual)
+        parts = compose_nodes(settings, names, samples, PHASES, build, ownership.owners)
         return replace(parts, privacy=self.privacy)

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eris.core.compress import RandP
-from eris.core.noise import Calibration
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Composition
-from eris.methods.privacy import LocalPrivacy
+from eris.methods.privacy import Calibration, LocalPrivacy
 
 
 @dataclass(frozen=True)

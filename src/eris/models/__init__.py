@@ -65,7 +65,7 @@ _ENTRIES = (
         10,
         61_706,
         data="MNIST",
-        source="LeCun et al. 1998; ERIS, FLIP/FLOP",
+        source="LeCun et al. 1998; ERIS",
     ),
     ModelEntry(
         "resnet9",
@@ -108,6 +108,16 @@ _ENTRIES = (
         source="He et al. 2016, section 4.2; EncCluster",
     ),
     ModelEntry(
+        "lenet5-colour",
+        "eris.models.lenet",
+        "lenet5_colour",
+        (3, 32, 32),
+        10,
+        62_006,
+        data="CIFAR-10",
+        source="LeCun et al. 1998; FLIP/FLOP",
+    ),
+    ModelEntry(
         "minilm",
         "eris.models.text",
         "text_classifier",
@@ -140,7 +150,7 @@ def entry(name: str) -> ModelEntry:
     Traceback (most recent call last):
     ...
     eris.core.errors.InvalidSetting: model is 'resnet-9'; expected one of lenet5, resnet9, \
-softmax, resnet18, resnet20, minilm, matrix-factorisation (did you mean 'resnet9'?)
+softmax, resnet18, resnet20, lenet5-colour, minilm, matrix-factorisation (did you mean 'resnet9'?)
     """
     if name not in MODELS:
         hint = did_you_mean(name.lower(), MODELS)

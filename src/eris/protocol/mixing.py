@@ -48,14 +48,14 @@ class Noise:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How models are mixed: ``graph`` says who is whose neighbour in a round.
+    """How models are mixed: ``graph(round, step)`` says who is whose neighbour in a gossip step.
 
     ``metropolis`` weights belong to the graph, so a neighbour that is not heard leaves its weight
     to the node itself; ``uniform`` is the plain mean of what arrived and the node's own model.
     ``quantiser`` compresses what is sent, with draws from ``secret``; ``pace`` is ε.
     """
 
-    graph: Callable[[int], Graph]
+    graph: Callable[[int, int], Graph]
     weights: Literal["metropolis", "uniform"] = "metropolis"
     steps: int = 1
     noise: Noise | None = None
@@ -89,18 +89,20 @@ class MixingPeer:
         self._turns.check(message, header.segment)
         if header.sender != source:
             raise ErisError(f"claims to be from member {header.sender}")
-        if source not in self._neighbours:
-            raise ErisError(f"member {source} is no neighbour in round {header.round}")
+        if source not in self._neighbours(header.segment):
+            where = f"step {header.segment} of round {header.round}"
+            raise ErisError(f"member {source} is no neighbour in {where}")
         expect_chunk(message, 0)
         self._turns.hold(message, source, header.segment, self._read)
 
     def turn(self, phase: int) -> list[Outgoing]:
         """Mix what was received into the model, then send it on if there is another step."""
         received = self._turns.advance(phase)
-        weight, parts = dict.fromkeys(self._neighbours, 1.0), 1 + len(received)
+        neighbours = self._neighbours(phase)
+        weight, parts = dict.fromkeys(neighbours, 1.0), 1 + len(received)
         if self.mixing.weights == "metropolis":
-            own = self.mixing.graph(self._turns.round).metropolis(self.me)
-            weight, parts = dict(zip(self._neighbours, own, strict=True)), 1
+            own = self.mixing.graph(self._turns.round, phase).metropolis(self.me)
+            weight, parts = dict(zip(neighbours, own, strict=True)), 1
         total = np.zeros(self.settings.n)
         for sender, payload in received:
             share = self.mixing.pace * weight[sender]
@@ -127,9 +129,8 @@ class MixingPeer:
             model = noise.onto(model, round, self.me)
         return model
 
-    @property
-    def _neighbours(self) -> tuple[int, ...]:
-        return self.mixing.graph(self._turns.round).neighbours[self.me]
+    def _neighbours(self, step: int) -> tuple[int, ...]:
+        return self.mixing.graph(self._turns.round, step).neighbours[self.me]
 
     def _send(self, step: int) -> list[Outgoing]:
         quantiser, round = self.mixing.quantiser, self._turns.round
@@ -139,7 +140,7 @@ class MixingPeer:
             draw = Stream(self.mixing.secret, "gossip-quantise", round, self.me, step)
             encoded = quantiser.encode(self.model, draw)
         header = self.settings.header(self.me, round, 0, step)
-        return [Outgoing(self._neighbours, Share(header, Payload(encoded)))]
+        return [Outgoing(self._neighbours(step), Share(header, Payload(encoded)))]
 
     def _read(self, payload: Payload) -> Vector:
         if self.mixing.quantiser is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from eris.core.combine import FixedPoint, NonFinite
 from eris.core.compress import QSGD, Compressor, Natural, RandK, RandP, TopK, UniformQuantiser
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.core.prune import Prune
 from eris.core.rules import RULES, FedAvg, ServerRule
 from eris.core.shards import (
@@ -24,6 +25,9 @@ from eris.core.shards import (
     ShardPlan,
     WeightedPlan,
 )
+
+LEAST_SHARED = 0.02
+"""The smallest share of kept coordinates with which shared masks have been seen to train."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,13 @@ class Settings:
         """Whether only kept coordinates travel."""
         return isinstance(self.compressor, RandP | RandK)
 
+    @property
+    def sparse(self) -> bool:
+        """Whether masks that all clients share keep so little that training may diverge."""
+        if not isinstance(self.compressor, RandP | RandK) or self.masks == "independent":
+            return False
+        return 1 / (1 + self.compressor.omega(self.n)) < LEAST_SHARED
+
     @cached_property
     def canonical(self) -> str:
         """The agreement as text, the same for the same agreement."""
@@ -187,3 +198,18 @@ def model_digest(model: NDArray[np.float32]) -> str:
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InvalidSetting(name, value, f"one of {', '.join(allowed)}")
+
+
+def warn_of_sparse_masks(settings: Settings, stacklevel: int = 2) -> None:
+    """Say so where shared masks keep less than has been seen to train.
+
+    Masks that all clients share do not average out: their variance is that of one client's. With
+    0.6 % kept LeNet-5 diverges on MNIST at the step at which the paper's mode trains.
+    """
+    if settings.sparse:
+        text = (
+            f"less than {LEAST_SHARED:.0%} of the coordinates are kept, by masks that all clients "
+            "share: training may diverge; keep more, or use the paper's mode in a simulation "
+            "(masks=independent), whose masks average out and whose results show single clients"
+        )
+        warnings.warn(TrainingWarning(text), stacklevel=stacklevel + 1)

@@ -66,6 +66,11 @@ class Ownership:
         """The chunk a virtual member carries (public)."""
         return (virtual - self.nodes) % self.per_node
 
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """The real node behind every virtual member, in their order (secret)."""
+        return tuple(self._owners.T.ravel().tolist())
+
     def owner(self, virtual: int) -> int:
         """The real node behind a virtual member (secret)."""
         return int(self._owners[self.chunk(virtual), (virtual - self.nodes) // self.per_node])

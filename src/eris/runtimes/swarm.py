@@ -62,7 +62,7 @@ class Swarm:
             outgoing = {
                 member: peer.turn(phase - 1)
                 for member, peer in self.peers.items()
-                if not self._faults.churned(member, round)
+                if not self._away(member, round)
             }
         out: Outbox = {}
         for member, messages in outgoing.items():
@@ -79,9 +79,13 @@ class Swarm:
         """The models of the hosted members that train."""
         return {member: self.peers[member].model for member in self._here}
 
+    def _away(self, member: int, round: int) -> bool:
+        """Whether a member is away; a virtual node is whenever its real one is."""
+        return self._faults.churned(self.composition.hosts[member], round)
+
     def _train(self, round: int) -> dict[int, list[Outgoing]]:
         """Every hosted member enters the round, those with data after training."""
-        training = [member for member in self._here if not self._faults.churned(member, round)]
+        training = [member for member in self._here if not self._away(member, round)]
         models = [self.peers[member].model for member in training]
         updates = self.population.updates(training, models, round, self._noise)
         outgoing = {}
@@ -91,7 +95,7 @@ class Swarm:
             outgoing[member] = self.peers[member].begin(round, update.vector)
         # Members that are away do not enter the round, so what they have yet to send is kept.
         for member in self.peers.keys() - outgoing.keys():
-            if not self._faults.churned(member, round):
+            if not self._away(member, round):
                 outgoing[member] = self.peers[member].begin(round, None)
         return {member: outgoing[member] for member in sorted(outgoing)}
 
@@ -103,7 +107,7 @@ class Swarm:
             away: dict[int, list[int]] = {}
             for receiver in outgoing.to:
                 lost = self._faults.cut(sender, receiver, round)
-                if lost or self._faults.churned(receiver, round):
+                if lost or self._away(receiver, round):
                     continue
                 record.arrived.add(receiver)
                 if self._place.hosts(receiver):

@@ -3,7 +3,7 @@
 Two ways lead to a client's data, and the papers bound only the first:
 
 * what reaches an aggregator or a coalition of them, I(D_k; view) ≤ n·T·(p/A)·C_max (ERIS
-  Theorem 3.7, Corollary D.2): :func:`leakage_bound`;
+  theorem 3.3, which is 3.7 in the older text, and corollary D.2): :func:`leakage_bound`;
 * what the aggregators *publish* to every member. With independent masks a kept coordinate often
   has a single contributor, whose value is then public whatever A is: :func:`published_exposure`.
 
@@ -116,7 +116,7 @@ class LeakageBound:
 def leakage_bound(
     *, coordinates: int, rounds: int, kept_fraction: float, share: float, capacity: float
 ) -> LeakageBound:
-    """I(D_k; view) ≤ n·T·p·share·C_max (ERIS Theorem 3.7; share = 1/A, or Corollary D.2's A_c/A).
+    """I(D_k; view) ≤ n·T·p·share·C_max (ERIS theorem 3.3; share = 1/A, or Corollary D.2's A_c/A).
 
     ``share`` comes from :func:`coalition_share` or :func:`weighted_share`, ``capacity`` (C_max,
     nats per coordinate) from :func:`gaussian_capacity`. What the published results add is not in

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eris.core.compress import Encoded, Encoding
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.protocol.charter import differences
 from eris.protocol.codec import encode
 from eris.protocol.messages import Header, Payload, Snapshot
@@ -31,6 +31,11 @@ def test_members_with_the_same_settings_have_the_same_charter(tmp_path: Path) ->
     assert one == other
     assert json.dumps(json.loads(one), sort_keys=True) == one
     assert differences(one, other) == []
+
+
+def test_a_share_that_may_not_train_is_said_before_training(tmp_path: Path) -> None:
+    with pytest.warns(TrainingWarning, match="less than 2% of the coordinates are kept"):
+        load(tmp_path, federation="+kept_fraction = 0.006").agreement(1000)
 
 
 def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:

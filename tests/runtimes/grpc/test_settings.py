@@ -93,7 +93,7 @@ def test_messages_have_about_64_kib_whatever_the_model_and_its_compression(tmp_p
     assert dense.segment_size == 1 << 14
     kept = load(tmp_path, federation="+kept_fraction = 0.1").agreement(10**8)
     assert kept.segment_size == 10 * (1 << 14)  # kept values of 64 KiB
-    few = load(tmp_path, federation="+kept_fraction = 0.001").agreement(10**8)
+    few = load(tmp_path, federation="+kept_fraction = 0.02").agreement(10**8)
     assert few.segment_size == 1 << 18
 
 

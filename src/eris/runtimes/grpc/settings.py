@@ -16,7 +16,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
 from eris.core.toml import one_of
-from eris.protocol.settings import Settings
+from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.runtimes.grpc import tables
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
 from eris.runtimes.grpc.charter import charter, message_bytes
@@ -159,7 +159,7 @@ class NodeSettings:
         same = ("min_included", "close_after", "catch_up_after", "retry_every", "history", "seed",
                 "name")  # fmt: skip
         with self._located():
-            return Settings(
+            agreed = Settings(
                 n=n,
                 plan=RandomPlan(self.shards),
                 rule=ours.server_rule(),
@@ -172,6 +172,8 @@ class NodeSettings:
                 else ours.segment_size,
                 **{name: getattr(ours, name) for name in same},
             )
+        warn_of_sparse_masks(agreed)
+        return agreed
 
     def _segment_size(self, n: int) -> int:
         """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
