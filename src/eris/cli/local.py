@@ -31,7 +31,7 @@ def local(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the nodes' folders go.")] = Path("runs/local"),
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove the folder of an earlier federation first.")
+        bool, typer.Option("--fresh", help="Remove what an earlier `eris local` made in it first.")
     ] = False,
     trainer: Annotated[
         str | None, typer.Option(help="module:function that makes your trainer; default: MNIST.")
@@ -51,6 +51,7 @@ def local(
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
     """
     from eris.experiments.local import (
+        LOCAL,
         MNIST,
         LocalFederation,
         federation_values,
@@ -72,7 +73,7 @@ def local(
         raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
     own = {name: {"training.options": share} for name, share in shares.items()}
     if fresh:
-        remove(folder)
+        remove(folder, LOCAL)
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with LocalFederation(folder, names, values, own) as federation:

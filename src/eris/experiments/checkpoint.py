@@ -92,9 +92,9 @@ def latest(folder: Path) -> Checkpoint | None:
 
 
 def clean(folder: Path) -> None:
-    """Remove everything but the newest checkpoint: older ones, and what a kill left half-done."""
+    """Remove all checkpoints but the newest, and those that a kill left half-written."""
     newest = _newest(folder)
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in (*folder.glob("round-*"), *folder.glob(".round-*.tmp")):
         if path != newest:
             shutil.rmtree(path)
 

@@ -35,6 +35,7 @@ from eris.protocol.settings import model_digest
 if TYPE_CHECKING:
     from eris.experiments.learners import Mnist
 
+MAKER = "eris demo"
 ATTENTIVE = 0.05
 """Seconds between two looks while a moment in the middle of a round is awaited."""
 
@@ -139,9 +140,9 @@ class Demo:
         )
         options = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
         shares = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
-        remove(self.folder)
+        remove(self.folder, MAKER)
         own = {name: {"training.options": share} for name, share in shares.items()}
-        federation = LocalFederation(self.folder, self.names, values, own)
+        federation = LocalFederation(self.folder, self.names, values, own, maker=MAKER)
         console.print(
             f"{self.nodes} nodes with mutual TLS on this machine train LeNet-5 on MNIST by ERIS + "
             f"DSC, {self.kept:.0%} kept: {self.nodes} shards, {self.samples} images a node, "
