@@ -54,6 +54,7 @@ def local(
         LOCAL,
         MNIST,
         LocalFederation,
+        check_place,
         federation_values,
         mnist_shares,
         node_names,
@@ -61,6 +62,7 @@ def local(
     )  # fmt: skip
 
     console, names = Console(highlight=False), node_names(nodes)
+    check_place(folder, LOCAL, fresh=fresh)
     values = federation_values(
         rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed, trainer=trainer or MNIST
     )

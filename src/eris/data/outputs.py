@@ -29,8 +29,9 @@ def check_file(name: str, path: Path, endings: Sequence[str] = ()) -> None:
     """Refuse a folder, another ending, and a place that cannot be written to."""
     *some, last = endings or ("",)
     kinds = f" that ends in {', '.join(some)} or {last}" if some else ""
-    if path.is_dir():
-        raise InvalidSetting(name, str(path), f"a file{kinds}, not a folder")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device"
+        raise InvalidSetting(name, str(path), f"a file{kinds}, not {what}")
     if endings and path.suffix.lower() not in endings:
         raise InvalidSetting(name, str(path), f"a file{kinds}")
     if path.exists() and not os.access(path, os.W_OK):

@@ -17,10 +17,12 @@ from rich.console import Console
 
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
+from eris.data.outputs import check_picture
 from eris.experiments.live import DOWN, Board, Note, Watch
 from eris.experiments.local import (
     MNIST,
     LocalFederation,
+    check_place,
     federation_values,
     mnist_shares,
     node_names,
@@ -111,8 +113,8 @@ class Demo:
         console = console or Console(highlight=False)
         began = time.monotonic()
         # Before anything else: a place that cannot be written to is an error at once.
-        self.picture.parent.mkdir(parents=True, exist_ok=True)
-        self.picture.touch()
+        check_picture("--picture", self.picture)
+        check_place(self.folder, MAKER, fresh=True)
         federation = self._prepared(console)
         killed_at = self._trained(federation, console)
         outcome = Outcome.of(federation, self.rounds)
@@ -140,8 +142,8 @@ class Demo:
         )
         options = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
         shares = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
-        remove(self.folder, MAKER)
         own = {name: {"training.options": share} for name, share in shares.items()}
+        remove(self.folder, MAKER)
         federation = LocalFederation(self.folder, self.names, values, own, maker=MAKER)
         console.print(
             f"{self.nodes} nodes with mutual TLS on this machine train LeNet-5 on MNIST by ERIS + "
@@ -259,6 +261,7 @@ def draw(demo: Demo, done: Demonstrated) -> None:
     right.set(xlabel="round", ylabel="kB sent and received", title="Bytes", yscale="log")
     right.grid(alpha=0.3)
     right.legend()
+    demo.picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(demo.picture, dpi=120)
     plt.close(figure)
 

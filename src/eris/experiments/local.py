@@ -20,6 +20,7 @@ from eris.core.compress import RandP
 from eris.core.errors import DataUnavailable, ErisError
 from eris.core.vectors import Vector
 from eris.data import fetch, iid, load_mnist
+from eris.data.outputs import check_folder
 from eris.experiments import marks
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
@@ -66,9 +67,7 @@ class LocalFederation:
         marks.mark(self.folder, maker)
 
     def _prepare(self, values: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            fresh = ", or --fresh to remove it" if marks.is_marked(self.folder, LOCAL) else ""
-            raise ErisError(f"{self.folder} is there already; give another --folder{fresh}")
+        check_place(self.folder)
         authority, host = self.folder / "ca", self.names[0]
         create_authority(authority, "local")
         for name in self.names:
@@ -235,6 +234,16 @@ def node_names(count: int) -> list[str]:
     ['node-1', 'node-2', 'node-3']
     """
     return [f"node-{number}" for number in range(1, count + 1)]
+
+
+def check_place(folder: Path, maker: str = LOCAL, *, fresh: bool = False) -> None:
+    """Refuse a folder that is in use; ``fresh`` takes one that can be removed."""
+    check_folder("--folder", folder)
+    if fresh:
+        marks.removable(folder, maker)
+    elif folder.is_dir() and any(folder.iterdir()):
+        way = ", or --fresh to remove it" if marks.is_marked(folder, LOCAL) else ""
+        raise ErisError(f"{folder} is there already; give another --folder{way}")
 
 
 def remove(folder: Path, maker: str) -> None:

@@ -19,7 +19,7 @@ from eris.core.errors import InvalidSetting, did_you_mean
 from eris.experiments import runner
 from eris.experiments.progress import Progress, size
 from eris.experiments.recipe import Recipe
-from eris.experiments.store import RECORD, Run
+from eris.experiments.store import MODEL, RECORD, ROUNDS, Run
 
 
 @dataclass(frozen=True)
@@ -168,6 +168,7 @@ def reproduce(
             path = root / str(recipe.name)
             finished = (path / RECORD).is_file() and Run(path).state == "finished"
             run = Run(path) if finished else runner.start(recipe, root, progress)
+            run.check(ROUNDS, MODEL)
             if run.state != "finished":
                 return done  # asked to stop
             done.setdefault(row.label, []).append(run)
