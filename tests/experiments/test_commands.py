@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from eris.cli.main import main
 from eris.experiments import store
 from eris.experiments.recipe import Recipe
 from eris.experiments.store import Run
 from eris.methods.registry import METHODS
+from support.command import Eris
 
 
 @pytest.fixture(autouse=True)
@@ -21,24 +21,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("ERIS_RUNS", raising=False)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-
-class Eris:
-    """The command: what it prints, what it complains of, and its exit code."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._patch, self._capture = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, *arguments: str) -> int:
-        self._patch.setattr(sys, "argv", ["eris", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        self.out, self.err = self._capture.readouterr()
-        return code
 
 
 @pytest.fixture

@@ -101,7 +101,10 @@ def audit(
     if not 0 <= delta < 1:
         raise InvalidSetting("--delta", delta, "a number in [0, 1)")
     options = AuditOptions(every=every, seed=seed, confidence=confidence, delta=delta)
-    found = files.recording(run, runs_root(runs))
+    found = files.recording(run, runs_root(runs), candidates=candidates is not None)
+    folder = found.path.parent
+    json, pictures = json or folder / "audit.json", pictures or folder / "audit"
+    files.check_outputs(json, pictures)
     transcript = files.load(found.path)
     observers = files.observers_of(transcript, as_ or (), seed)
     asked = _asked(candidates, transcript)
@@ -116,9 +119,7 @@ def audit(
         options = replace(options, observers=observers, draws=1000 if answered else 1)
         with telling(console, f"audit of {found.name}") as tell:
             outcome = audit_transcript(subject, transcript, options, tell)
-    folder = found.path.parent
-    _show(console, outcome, subject, found.name, answered=answered,
-          json=json or folder / "audit.json", pictures=pictures or folder / "audit")  # fmt: skip
+    _show(console, outcome, subject, found.name, answered=answered, json=json, pictures=pictures)
 
 
 def _asked(path: Path | None, transcript: Transcript) -> Asked | None:
@@ -135,7 +136,6 @@ def _subject(
 ) -> Subject:
     """What is audited: a run by its recipe, a node by what its user says."""
     from eris.experiments import audit_files as files
-    from eris.experiments.assembly import assemble
     from eris.experiments.candidate_files import IN_A_FILE
 
     model, loss, initial, statistics = own
@@ -143,7 +143,7 @@ def _subject(
         for name, value in (("--model", model), ("--loss", loss), ("--initial", initial)):
             if value is not None:
                 raise InvalidSetting(name, str(value), "none: the run's recipe says it")
-        return files.subject_of_run(assemble(found.run.recipe), transcript, asked)
+        return files.subject_of_run(found.run, transcript, asked)
     if model is None:
         expected = "package.module:function: a node's transcript does not tell the architecture"
         raise InvalidSetting("--model", None, expected)

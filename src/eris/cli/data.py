@@ -34,6 +34,7 @@ from eris.data import (
 )
 from eris.data.cache import recorded
 from eris.data.digits import LICENCE
+from eris.data.outputs import check_picture
 from eris.data.sources import WEIGHTS
 
 app = typer.Typer(help="Data sets: list, fetch, verify, partition.", no_args_is_help=True)
@@ -139,6 +140,8 @@ def partition_data(
     ):
         if value is not None and kind not in kinds:
             raise InvalidSetting(option, value, f"none: only --kind {' and '.join(kinds)} takes it")
+    if picture is not None:
+        check_picture("--picture", picture)
     data = load(name, path)
     users = data.users if isinstance(data, RatingData) else None
     labels = data.ratings if isinstance(data, RatingData) else data.train_labels

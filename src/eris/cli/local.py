@@ -31,7 +31,7 @@ def local(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the nodes' folders go.")] = Path("runs/local"),
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Remove the folder of an earlier federation first.")
+        bool, typer.Option("--fresh", help="Remove what an earlier `eris local` made in it first.")
     ] = False,
     trainer: Annotated[
         str | None, typer.Option(help="module:function that makes your trainer; default: MNIST.")
@@ -51,8 +51,10 @@ def local(
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
     """
     from eris.experiments.local import (
+        LOCAL,
         MNIST,
         LocalFederation,
+        check_place,
         federation_values,
         mnist_shares,
         node_names,
@@ -60,6 +62,7 @@ def local(
     )  # fmt: skip
 
     console, names = Console(highlight=False), node_names(nodes)
+    check_place(folder, LOCAL, fresh=fresh)
     values = federation_values(
         rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed, trainer=trainer or MNIST
     )
@@ -72,7 +75,7 @@ def local(
         raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
     own = {name: {"training.options": share} for name, share in shares.items()}
     if fresh:
-        remove(folder)
+        remove(folder, LOCAL)
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with LocalFederation(folder, names, values, own) as federation:

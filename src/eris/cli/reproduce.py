@@ -15,6 +15,7 @@ from eris.cli.audit import Tell, telling
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
 from eris.core.toml import one_of
+from eris.data.outputs import check_folder, check_picture
 from eris.experiments.store import runs_root
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ def reproduce(
     from eris.experiments import reproduce as experiments
 
     console, root = Console(highlight=False), runs_root(runs)
+    check_folder("--runs", root)
+    if picture is not None:
+        check_picture("--picture", picture)
+        known = audit_tables.AUDITS.get(name) or experiments.EXPERIMENTS.get(name)
+        if known is not None and known.curve is None:
+            raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,7 +101,7 @@ def run(
             if changed is not None and recipe is None:
                 changed = found.recipe.changed(values)
             done = runner.resume(found, shown_on(console), changed)
-    _tell(done, console, runs)
+    _tell(done, console)
 
 
 def _recipe(path: Path | None, values: dict[str, Any]) -> Recipe:
@@ -153,7 +152,7 @@ def _annotation(flag: str, key: str, item: Field[Any], kind: Kind) -> Any:
     return Annotated[str | None, typer.Option(f"--{flag}", metavar=metavar, **told)]
 
 
-def _tell(run: Run, console: Console, runs: Path | None) -> None:
+def _tell(run: Run, console: Console) -> None:
     """How it ended; a run that was stopped says how to go on."""
     from eris.experiments.progress import described
     from eris.experiments.report import Summary
@@ -163,10 +162,9 @@ def _tell(run: Run, console: Console, runs: Path | None) -> None:
         figures = described(summary.metrics)
         console.print(f"{run.path}: finished, {summary.done} rounds  {figures}", soft_wrap=True)
         return
-    where = f" --runs {shlex.quote(str(runs))}" if runs is not None else ""
     console.print(
         f"{run.path}: stopped after round {summary.done} of {summary.asked}; go on with\n"
-        f"  eris run --resume {shlex.quote(run.name)}{where}",
+        f"  {run.resuming()}",
         soft_wrap=True,
     )
     raise typer.Exit(INTERRUPTED)

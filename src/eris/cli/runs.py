@@ -16,7 +16,8 @@ from rich.text import Text
 from eris.cli.run import RunsOption
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.toml import one_of
-from eris.experiments.store import all_runs, find, runs_root
+from eris.data.outputs import check_picture
+from eris.experiments.store import CLIENTS, MODEL, ROUNDS, all_runs, find, runs_root
 from eris.experiments.tables import expected
 
 app = typer.Typer()
@@ -43,22 +44,22 @@ def list_runs(
 
     console = Console(highlight=False)
     root = runs_root(runs)
-    found = list(all_runs(root))
-    summaries = []
-    broken = [run for run in found if isinstance(run, ErisError)]
-    for run in found:
-        if isinstance(run, ErisError):
-            continue
+    summaries, told = [], []
+    for run in all_runs(root):
         try:
+            if isinstance(run, ErisError):
+                raise run
             summaries.append(Summary.of(run))
-        except ErisError as damaged:
-            broken.append(damaged)
+            if damage := run.damage():
+                told.append(f"damaged: {damage}")
+        except ErisError as broken:
+            told.append(f"not readable: {broken}")
     if summaries:
         console.print(runs_table(summaries, sort))
-    elif not broken:
+    elif not told:
         console.print(f"No runs in {root}; `eris run --help` says how to make one.", markup=False)
-    for error in broken:
-        console.print(f"not readable: {error}", markup=False, soft_wrap=True)
+    for line in told:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 @app.command("show")
@@ -96,11 +97,15 @@ def compare(
 
     if metric is not None and picture is None:
         raise InvalidSetting("--metric", metric, "--picture beside it: the table shows them all")
+    if picture is not None:
+        check_picture("--picture", picture)
     found = [find(name, runs_root(runs)) for name in names]
+    for run in found:
+        run.check(ROUNDS, CLIENTS, MODEL)
+    drawn = None if picture is None else draw(found, picture, metric)
     console = Console(highlight=False)
     console.print(comparison(found))
-    if picture is not None:
-        drawn = draw(found, picture, metric)
+    if drawn is not None:
         console.print(f"Picture of {drawn}: {picture}", markup=False, soft_wrap=True)
 
 

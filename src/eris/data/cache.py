@@ -114,8 +114,19 @@ def listed(
 
 
 def store(cached: CachedData, contents: Mapping[str, bytes]) -> None:
-    """Write a data set's files and then its ``SOURCE.json``, each whole or not at all."""
+    """Write a data set's files and then its ``SOURCE.json``, each whole or not at all.
+
+    Files in its folder that nobody fetched are not written over.
+    """
     cached.folder.mkdir(parents=True, exist_ok=True)
+    if not (cached.folder / MANIFEST).exists():
+        for file, data in contents.items():
+            path = cached.folder / file
+            if path.exists() and path.read_bytes() != data:
+                raise DataUnavailable(
+                    f"{path} is there and was not fetched; it is not written over: move it to "
+                    "another place, or set ERIS_CACHE to another folder"
+                )
     for file, data in contents.items():
         write_atomically(cached.folder / file, data)
     record = {

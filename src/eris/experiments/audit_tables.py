@@ -18,6 +18,7 @@ from rich.table import Table
 from eris.data.cache import write_atomically
 from eris.experiments.assembly import assemble
 from eris.experiments.auditing import AuditOptions, Tell, audit_live
+from eris.experiments.checkpoint import RunDamaged
 from eris.experiments.compared import COMPARED, quoted
 from eris.experiments.printed import NOTHING
 from eris.experiments.recipe import Recipe
@@ -236,7 +237,19 @@ def audited(
                 path.parent.mkdir(parents=True, exist_ok=True)
                 document = {"table": table.name, "row": row.label, **outcome.to_json()}
                 write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
-            found.setdefault(row.label, []).append(json.loads(path.read_text(encoding="utf-8")))
+            found.setdefault(row.label, []).append(_outcome(path))
+    return found
+
+
+def _outcome(path: Path) -> dict[str, Any]:
+    """What was kept of a row."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not {"about", "findings", "everyone"} <= found.keys():
+            raise ValueError("its figures are missing")
+    except (ValueError, AttributeError) as broken:
+        remedy = "remove it, and the same command makes it again"
+        raise RunDamaged(path, f"is damaged ({broken})", remedy) from broken
     return found
 
 

@@ -91,10 +91,20 @@ def latest(folder: Path) -> Checkpoint | None:
         raise RunDamaged(newest, f"is damaged ({broken!r})", remedy) from broken
 
 
-def clean(folder: Path) -> None:
-    """Remove everything but the newest checkpoint: older ones, and what a kill left half-done."""
+def sizes(folder: Path) -> dict[str, int]:
+    """How long the files were, at the newest checkpoint, that a run adds to; of none, nothing."""
     newest = _newest(folder)
-    for path in folder.iterdir() if folder.is_dir() else ():
+    try:
+        record = json.loads((newest / RECORD).read_text(encoding="utf-8")) if newest else {}
+        return {str(name): int(size) for name, size in record.get("sizes", {}).items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}  # replaced by the next one a moment ago, or damaged: told when the run goes on
+
+
+def clean(folder: Path) -> None:
+    """Remove all checkpoints but the newest, and those that a kill left half-written."""
+    newest = _newest(folder)
+    for path in (*folder.glob("round-*"), *folder.glob(".round-*.tmp")):
         if path != newest:
             shutil.rmtree(path)
 

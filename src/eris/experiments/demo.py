@@ -17,10 +17,12 @@ from rich.console import Console
 
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
+from eris.data.outputs import check_picture
 from eris.experiments.live import DOWN, Board, Note, Watch
 from eris.experiments.local import (
     MNIST,
     LocalFederation,
+    check_place,
     federation_values,
     mnist_shares,
     node_names,
@@ -35,6 +37,7 @@ from eris.protocol.settings import model_digest
 if TYPE_CHECKING:
     from eris.experiments.learners import Mnist
 
+MAKER = "eris demo"
 ATTENTIVE = 0.05
 """Seconds between two looks while a moment in the middle of a round is awaited."""
 
@@ -110,8 +113,8 @@ class Demo:
         console = console or Console(highlight=False)
         began = time.monotonic()
         # Before anything else: a place that cannot be written to is an error at once.
-        self.picture.parent.mkdir(parents=True, exist_ok=True)
-        self.picture.touch()
+        check_picture("--picture", self.picture)
+        check_place(self.folder, MAKER, fresh=True)
         federation = self._prepared(console)
         killed_at = self._trained(federation, console)
         outcome = Outcome.of(federation, self.rounds)
@@ -139,9 +142,9 @@ class Demo:
         )
         options = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
         shares = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
-        remove(self.folder)
         own = {name: {"training.options": share} for name, share in shares.items()}
-        federation = LocalFederation(self.folder, self.names, values, own)
+        remove(self.folder, MAKER)
+        federation = LocalFederation(self.folder, self.names, values, own, maker=MAKER)
         console.print(
             f"{self.nodes} nodes with mutual TLS on this machine train LeNet-5 on MNIST by ERIS + "
             f"DSC, {self.kept:.0%} kept: {self.nodes} shards, {self.samples} images a node, "
@@ -258,6 +261,7 @@ def draw(demo: Demo, done: Demonstrated) -> None:
     right.set(xlabel="round", ylabel="kB sent and received", title="Bytes", yscale="log")
     right.grid(alpha=0.3)
     right.legend()
+    demo.picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(demo.picture, dpi=120)
     plt.close(figure)
 

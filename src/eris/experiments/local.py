@@ -8,7 +8,6 @@ of them hosts.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -21,8 +20,10 @@ from eris.core.compress import RandP
 from eris.core.errors import DataUnavailable, ErisError
 from eris.core.vectors import Vector
 from eris.data import fetch, iid, load_mnist
+from eris.data.outputs import check_folder
+from eris.experiments import marks
 from eris.runtimes.grpc import journal, storage
-from eris.runtimes.grpc.addresses import LOOPBACK
+from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
 from eris.runtimes.grpc.authority import write_ledger
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.tls import create_authority, issue
@@ -35,6 +36,7 @@ QUICK: Mapping[str, Any] = {
     "checkpoint.every_seconds": 2.0,
 }
 """Times that suit nodes on one machine, where nothing takes long."""
+LOCAL = "eris local"
 MNIST = "eris.experiments.learners:mnist"
 """The trainer that needs no code of the user's."""
 
@@ -44,7 +46,8 @@ class LocalFederation:
 
     The first member hosts the directory. ``values`` are settings of all nodes by their keys, such
     as "federation.rounds"; ``own`` those of single nodes, by name. ``addresses`` are the hosts they
-    listen at, where that is not this machine's loopback.
+    listen at, where that is not this machine's loopback. ``maker`` is the command that may remove
+    the folder again (:mod:`eris.experiments.marks`).
     """
 
     def __init__(
@@ -54,16 +57,17 @@ class LocalFederation:
         values: Mapping[str, Any],
         own: Mapping[str, Mapping[str, Any]] | None = None,
         addresses: Sequence[str] | None = None,
+        maker: str = LOCAL,
     ) -> None:
         self.folder, self.names = Path(folder), list(names)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.addresses = dict(zip(names, addresses or [LOOPBACK] * len(names), strict=True))
         self._prepare(values, own or {})
+        marks.mark(self.folder, maker)
 
     def _prepare(self, values: Mapping[str, Any], own: Mapping[str, Mapping[str, Any]]) -> None:
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise ErisError(f"{self.folder} is there already; give another folder, or remove it")
+        check_place(self.folder)
         authority, host = self.folder / "ca", self.names[0]
         create_authority(authority, "local")
         for name in self.names:
@@ -232,13 +236,35 @@ def node_names(count: int) -> list[str]:
     return [f"node-{number}" for number in range(1, count + 1)]
 
 
-def remove(folder: Path) -> None:
-    """Remove a federation's folder, and no other."""
-    if not folder.exists():
-        return
-    if not (folder / "ca" / "ca.pem").exists():
-        raise ErisError(f"{folder} is not the folder of a local federation; remove it yourself")
-    shutil.rmtree(folder)
+def check_place(folder: Path, maker: str = LOCAL, *, fresh: bool = False) -> None:
+    """Refuse a folder that is in use; ``fresh`` takes one that can be removed."""
+    check_folder("--folder", folder)
+    if fresh:
+        marks.removable(folder, maker)
+    elif folder.is_dir() and any(folder.iterdir()):
+        way = ", or --fresh to remove it" if marks.is_marked(folder, LOCAL) else ""
+        raise ErisError(f"{folder} is there already; give another --folder{way}")
+
+
+def remove(folder: Path, maker: str) -> None:
+    """Remove a federation that ``maker`` made, unless a node of it still runs."""
+    for path in marks.removable(folder, maker):
+        if path.name == "node.toml" and (port := _answers(path)):
+            raise ErisError(
+                f"{folder} is not removed: {path.parent.name} still runs there, or another program "
+                f"listens at its port {port}; stop it, or give another --folder"
+            )
+    marks.remove(folder, maker)
+
+
+def _answers(settings: Path) -> int | None:
+    """The port of a node at which something listens."""
+    try:
+        address = endpoint(NodeSettings.load(settings, {}).address)
+    except ErisError:  # settings that no node starts with
+        return None
+    with socket.socket() as dialling:
+        return address[1] if dialling.connect_ex(address) == 0 else None
 
 
 def free_ports(count: int) -> list[int]:

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from eris.core.errors import InvalidSetting, did_you_mean
+from eris.experiments.checkpoint import RunDamaged
 from eris.experiments.progress import described, size
 from eris.experiments.recipe import flat
 from eris.experiments.store import Line, Run
@@ -54,6 +55,14 @@ class Summary:
     @classmethod
     def of(cls, run: Run) -> Summary:
         """The figures of a run as its files are now."""
+        try:
+            return cls._of(run)
+        except (LookupError, TypeError, ZeroDivisionError) as broken:
+            what = f"is damaged: its lines lack what is told of a run ({broken!r})"
+            raise RunDamaged(run.path, what, "put its files back as they were") from broken
+
+    @classmethod
+    def _of(cls, run: Run) -> Summary:
         recipe, lines = run.recipe, run.rounds()
         last = next((line for line in reversed(lines) if line["metrics"]), None)
         shares = [line["included"] for line in lines if line["included"] is not None]
@@ -64,7 +73,7 @@ class Summary:
             model=str(recipe.model.name),
             done=len(lines),
             asked=recipe.training.rounds,
-            state=run.state,
+            state="damaged" if run.damage() else run.state,
             started=str(run.about["started"]),
             metrics=_numbers(last["metrics"]) if last else {},
             evaluated=last["round"] if last else 0,
@@ -131,6 +140,8 @@ def shown(run: Run) -> list[str]:
         f"{one.name}: {one.state}, {one.done} of {one.asked} rounds in {one.seconds:,.1f} s",
         f"started {about['started']}, ended {about['ended'] or '–'}",
     ]
+    if damage := run.damage():
+        lines.append(f"damaged: {damage}")
     if about.get("error"):
         lines.append(f"error: {about['error']}")
     if one.evaluated:

@@ -21,7 +21,7 @@ from eris.experiments.compared import COMPARED, quoted
 from eris.experiments.printed import NOTHING
 from eris.experiments.progress import Progress, size
 from eris.experiments.recipe import Recipe
-from eris.experiments.store import RECORD, Run
+from eris.experiments.store import MODEL, RECORD, ROUNDS, Run
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,7 @@ def reproduce(
             path = root / str(recipe.name)
             finished = (path / RECORD).is_file() and Run(path).state == "finished"
             run = Run(path) if finished else runner.start(recipe, root, progress)
+            run.check(ROUNDS, MODEL)
             if run.state != "finished":
                 return done  # asked to stop
             done.setdefault(row.label, []).append(run)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import signal
 import threading
@@ -26,6 +25,7 @@ from safetensors.numpy import save
 
 from eris.core.errors import InvalidSetting
 from eris.data.cache import write_atomically
+from eris.data.outputs import check_folder
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.checkpoint import Checkpoint, RunDamaged
 from eris.experiments.progress import Progress
@@ -55,9 +55,7 @@ def start(recipe: Recipe, root: Path, progress: Progress) -> Run:
     if path.exists():
         raise InvalidSetting("name", path.name, f"a new one: {path} is there and holds no run")
     # Before the data is read: a place that cannot be written to is an error at once.
-    root.mkdir(parents=True, exist_ok=True)
-    if not os.access(root, os.W_OK):
-        raise PermissionError(13, "runs cannot be written to", str(root))
+    check_folder("--runs", root)
     assembly = assemble(recipe)
     run = Run.create(path, assembly.recipe, assembly.about())
     with run.locked():
@@ -71,8 +69,9 @@ def _folder(recipe: Recipe, root: Path) -> Path:
         names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
         now = timestamp()
         return next(path for end in names if not (path := root / f"{now}{end}").exists())
-    if Path(recipe.name).name != recipe.name or recipe.name.startswith("."):
-        raise InvalidSetting("name", recipe.name, "a folder's name, without / and leading dots")
+    if Path(recipe.name).name != recipe.name or not recipe.name or recipe.name[0] in ".-":
+        expected = "a folder's name, without / and not beginning with . or -"
+        raise InvalidSetting("name", recipe.name, expected)
     return root / recipe.name
 
 
@@ -80,7 +79,7 @@ def resume(run: Run, progress: Progress, recipe: Recipe | None = None) -> Run:
     """Go on with an unfinished run; ``recipe``, if given, must be the one it was started with."""
     with run.locked():
         if run.state == "finished":
-            expected = "one that is not finished; `--name` another to run its recipe again"
+            expected = f"one that is not finished; to run its recipe again: `{run.again()}`"
             raise InvalidSetting("run", run.name, expected)
         found = run.last_checkpoint()
         assembly = assemble(run.recipe if recipe is None else recipe)

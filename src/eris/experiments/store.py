@@ -3,7 +3,8 @@
 A run is a folder:
 
 - ``recipe.toml``, what was asked, every default spelled out;
-- ``run.json``, what it ran on: versions, data and model with their checksums, and its state;
+- ``run.json``, what it ran on: versions, data and model with their checksums, its state and, once
+  it is finished, the size and checksum of each of its files;
 - ``rounds.jsonl`` and ``clients.jsonl``, a line a round, and a line a round and client;
 - ``checkpoint/``, the newest checkpoint (:mod:`eris.experiments.checkpoint`);
 - ``model.safetensors``, and ``transcript.eris`` if messages were kept, once it is finished.
@@ -14,10 +15,12 @@ One process at a time may work on a run: ``run.lock`` is locked as long as it do
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import math
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +31,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from eris.core.errors import ErisError, InvalidSetting, did_you_mean
-from eris.data.cache import write_atomically
+from eris.data.cache import sha256_of, write_atomically
 from eris.experiments import checkpoint
 from eris.experiments.checkpoint import Checkpoint, RunDamaged
 from eris.experiments.recipe import Recipe
@@ -38,6 +41,8 @@ RECIPE, RECORD, LOCK = "recipe.toml", "run.json", "run.lock"
 ROUNDS, CLIENTS = "rounds.jsonl", "clients.jsonl"
 CHECKPOINT, PARTS = "checkpoint", "transcript"
 MODEL, TRANSCRIPT = "model.safetensors", "transcript.eris"
+KEPT = (ROUNDS, CLIENTS, MODEL, TRANSCRIPT)
+"""What is left of a finished run, of which ``run.json`` notes size and checksum."""
 
 State = Literal["running", "finished", "interrupted"]
 Line = Mapping[str, Any]
@@ -116,6 +121,56 @@ class Run:
         """The lines of clients."""
         return list(_lines(self.path / CLIENTS))
 
+    def damage(self, *read: str) -> RunDamaged | None:
+        """What is missing of the files that the run wrote, or has another size; those to ``read``
+        are held to their checksums as well."""
+        for name, noted in self._noted().items():
+            path = self.path / name
+            if not path.is_file():
+                return self._damaged(path, "is missing")
+            size = path.stat().st_size
+            written = noted.get("bytes", max(size, noted.get("least", 0)))
+            if size != written:
+                return self._damaged(path, f"has {size:,} bytes; {written:,} were written")
+            if name in read and noted.get("sha256") not in (None, sha256_of(path)):
+                return self._damaged(path, "is not what was written: its sha256 differs")
+        return None
+
+    def check(self, *read: str) -> None:
+        """Refuse a damaged run; see :meth:`damage`."""
+        if (found := self.damage(*read)) is not None:
+            raise found
+
+    def _noted(self) -> Mapping[str, Line]:
+        """What is known of the files: of a finished run all, before that what a checkpoint rests
+        on, to which rounds are added."""
+        if self._record["state"] == "finished":
+            noted: Mapping[str, Line] = self._record.get("files", {ROUNDS: {}, MODEL: {}})
+            return noted
+        sizes = checkpoint.sizes(self.path / CHECKPOINT)
+        return {name: {"least": size} for name, size in sizes.items()}
+
+    def _damaged(self, path: Path, what: str) -> RunDamaged:
+        again = self.again()
+        return RunDamaged(path, what, f"put it back as it was, or run the recipe again: `{again}`")
+
+    def again(self, ending: str = "again", *options: str) -> str:
+        """The command that runs the recipe once more, under a name that is free."""
+        name = f"{self.name}-{ending}"
+        names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+        free = next(one for one in names if not (self.path.parent / one).exists())
+        return self._command("run", str(self.path / RECIPE), *options, "--name", free)
+
+    def resuming(self) -> str:
+        """The command that goes on with the run."""
+        return self._command("run", "--resume", self.name)
+
+    def _command(self, *words: str) -> str:
+        """A line that can be typed as it is: it looks for runs where this one is kept."""
+        root = self.path.parent
+        where = [] if root == runs_root() else ["--runs", str(root)]
+        return shlex.join(["eris", *words, *where])
+
     # -- working on it ------------------------------------------------------------------------
 
     @contextmanager
@@ -132,7 +187,15 @@ class Run:
         write_atomically(self.path / RECORD, _document(self._record))
 
     def ended(self, state: State, **values: Any) -> None:
-        """Note how a run ended."""
+        """Note how a run ended and, if it is finished, what it leaves behind."""
+        if state == "finished":
+            there = [path for name in KEPT if (path := self.path / name).is_file()]
+            for path in there:
+                checkpoint.synced(path)
+            values["files"] = {
+                path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+                for path in there
+            }
         self.note(state=state, ended=_now(), **values)
 
     def append(self, line: Line, clients: Iterable[Line]) -> None:
