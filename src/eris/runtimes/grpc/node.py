@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from eris.core.errors import ErisError
+from eris.files import tidy
 from eris.protocol.codec import Limits
 from eris.protocol.directory import Joined, NotAMember
 from eris.protocol.member import Member, Phase
@@ -78,6 +79,7 @@ class NetworkNode:
     async def run(self) -> None:
         """Take part until training is over (and ``linger`` has passed) or the node is stopped."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        tidy(self.folder)
         with Journal(self.folder / "journal.jsonl") as self.journal:
             hosts = self.settings.membership.host_directory
             service = hosted_directory(self.settings, self.agreed) if hosts else None
@@ -418,8 +420,8 @@ class NetworkNode:
             bytes_sent={peer: counter.sent_bytes for peer, counter in counters.items()},
             bytes_received={peer: counter.received_bytes for peer, counter in counters.items()},
             queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
-            messages_refused=len(member.node.refused),
-            contributions_left_out=len(member.node.client.left_out),
+            messages_refused=member.node.refused.count_of_all,
+            contributions_left_out=member.node.client.left_out.count_of_all,
             results_applied=driver.results_applied,
             checkpoint_age_seconds=age,
             training_seconds=driver.training_seconds,
