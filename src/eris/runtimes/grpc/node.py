@@ -28,8 +28,14 @@ from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import Observation, Observer
-from eris.runtimes.grpc.parts import directory_channel, hosted_directory, transport_limits
+from eris.runtimes.grpc.parts import (
+    directory_channel,
+    hosted_directory,
+    renewed_after,
+    transport_limits,
+)
 from eris.runtimes.grpc.recorder import Recorder
+from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
@@ -62,6 +68,7 @@ class NetworkNode:
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
         self.initial = learners.initial_model(self.learner)
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
+        rehearse(self.agreed, settings.start_with)
         self.address = settings.address
         self._stopping = asyncio.Event()
         self._driver: Driver | None = None
@@ -219,7 +226,7 @@ class NetworkNode:
         """Keep the lease, and fetch permits and views as they are needed."""
         driver = self._driver
         assert driver is not None
-        pause = self.settings.membership.lease / 3
+        pause = renewed_after(self.settings)
         while True:
             try:
                 async with asyncio.timeout(pause):
