@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import socket
@@ -28,6 +29,18 @@ true_time = time.time
 time.time = lambda: true_time() + 3600
 """
 """A wrong clock, for one process: put in its way as ``sitecustomize``."""
+FULL_ONCE = """
+import os
+true_fsync, full = os.fsync, True
+def fsync(descriptor):
+    global full
+    if full and "checkpoint" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        full = False
+        raise OSError(28, os.strerror(28))
+    true_fsync(descriptor)
+os.fsync = fsync
+"""
+"""A disk that is full at the first checkpoint, likewise."""
 
 
 @pytest.fixture(scope="module")
@@ -201,17 +214,19 @@ def test_members_with_troubles_of_their_own_do_not_keep_the_others_from_ending(
     tmp_path: Path,
 ) -> None:
     options = {"dora": {"fails": [3, 4]}, "emil": {"poisoned": [5, 6]}}
+    own = os.environ.get("PYTHONPATH", "")
     with Nodes(tmp_path, 5, rounds=12, options=options) as nodes:
         (tmp_path / "sitecustomize.py").write_text(HOUR_AHEAD)
-        full = nodes.folder / "cleo" / "state" / ".checkpoint.safetensors.tmp"
-        full.symlink_to("/dev/full")  # which takes nothing, as a full disk
-        (nodes.folder / "dora" / "state" / ".model.safetensors.tmp").mkdir()
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "sitecustomize.py").write_text(FULL_ONCE)
+        (nodes.folder / "dora" / "state" / "model.safetensors" / "in the way").mkdir(parents=True)
         nodes.lead(8)
-        nodes.start("ben", prefix=["env", f"PYTHONPATH={tmp_path}"])
-        nodes.begin("cleo", "dora", "emil")
+        nodes.start("ben", prefix=["env", f"PYTHONPATH={tmp_path}:{own}"])
+        nodes.start("cleo", prefix=["env", f"PYTHONPATH={tmp_path / 'full'}:{own}"])
+        nodes.begin("dora", "emil")
         nodes.until_said("ben", "waiting for the directory", str(nodes.ports["anna"]))
         nodes.begin("anna")
-        nodes.until(lambda: not full.is_symlink(), "cleo has tried to save")
+        nodes.until_said("cleo", "ERROR", "checkpoint")
         nodes.lead(nodes.rounds)
         codes = {name: nodes.ends(name) for name in nodes.names}
         lawful(nodes, models=("anna", "ben", "cleo", "emil"))

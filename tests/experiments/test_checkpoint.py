@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eris.experiments import checkpoint
 from eris.experiments.checkpoint import RECORD, STATE, Checkpoint, RunDamaged
+from eris.files import synced
 
 
 def state(round: int) -> dict[str, NDArray[Any]]:
@@ -115,7 +116,7 @@ def test_files_are_on_disk_before_the_name_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    sync, rename = checkpoint.synced, Path.rename
+    sync, rename = synced, Path.rename
 
     def noted(path: Path) -> None:
         happened.append(path.name)

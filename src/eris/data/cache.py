@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from eris.core.errors import DataUnavailable
+from eris.files import SHARED, replace
 
 MANIFEST = "SOURCE.json"
 
@@ -144,17 +144,7 @@ def store(cached: CachedData, contents: Mapping[str, bytes]) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that its name never leads to a part of it, even after a power cut."""
-    # Not `mkstemp`, whose files only their owner may read: a cache can be shared.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:  # an interrupt, too, must not leave the temporary file behind
-        temporary.unlink(missing_ok=True)
-        raise
+    replace(path, [data], SHARED)
 
 
 def _manifest(name: str, folder: Path) -> CachedData:

@@ -8,7 +8,6 @@ always a whole one, and a half-written one is never taken for it.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from safetensors.numpy import load_file, save_file
 
 from eris.core.errors import ErisError
 from eris.data.cache import sha256_of
+from eris.files import PRIVATE, synced
 
 STATE, RECORD = "state.safetensors", "checkpoint.json"
 
@@ -56,6 +56,7 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     temporary = folder / f".{final.name}.{secrets.token_hex(4)}.tmp"
     temporary.mkdir()
     arrays = {name: np.asarray(value, order="C") for name, value in checkpoint.state.items()}
+    (temporary / STATE).touch(PRIVATE)
     save_file(arrays, temporary / STATE)
     record = {
         "round": checkpoint.round,
@@ -107,15 +108,6 @@ def clean(folder: Path) -> None:
     for path in (*folder.glob("round-*"), *folder.glob(".round-*.tmp")):
         if path != newest:
             shutil.rmtree(path)
-
-
-def synced(path: Path) -> None:
-    """Make sure that a file, or the names in a folder, would survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _newest(folder: Path) -> Path | None:

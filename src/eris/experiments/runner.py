@@ -24,7 +24,6 @@ from typing import Any
 from safetensors.numpy import save
 
 from eris.core.errors import InvalidSetting
-from eris.data.cache import write_atomically
 from eris.data.outputs import check_folder
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.checkpoint import Checkpoint, RunDamaged
@@ -41,6 +40,7 @@ from eris.experiments.store import (
     timestamp,
 )
 from eris.experiments.transcripts import TranscriptParts, write_transcript
+from eris.files import replace
 from eris.session import RoundRecord, Session
 
 REASONS = 3
@@ -186,7 +186,7 @@ def _finish(run: Run, training: Session) -> None:
     model = training.model
     # One entry: the library writes several in any order, and the same run shall be the same file.
     about = json.dumps({"rounds": training.round, **_belongs_to(training)}, sort_keys=True)
-    write_atomically(run.path / MODEL, save({"model": model}, metadata={"eris": about}))
+    replace(run.path / MODEL, [save({"model": model}, metadata={"eris": about})])
     if training.transcript is not None:
         training.transcript.final_model = model.copy()
         write_transcript(training.transcript, run.path / TRANSCRIPT)

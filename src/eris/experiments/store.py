@@ -35,6 +35,7 @@ from eris.data.cache import sha256_of, write_atomically
 from eris.experiments import checkpoint
 from eris.experiments.checkpoint import Checkpoint, RunDamaged
 from eris.experiments.recipe import Recipe
+from eris.files import synced
 
 FORMAT = 1
 RECIPE, RECORD, LOCK = "recipe.toml", "run.json", "run.lock"
@@ -208,7 +209,7 @@ class Run:
         """Write a checkpoint; the rounds up to it are on disk before it counts."""
         sizes = {}
         for name in (CLIENTS, ROUNDS):
-            checkpoint.synced(self.path / name)
+            synced(self.path / name)
             sizes[name] = (self.path / name).stat().st_size
         checkpoint.save(self.path / CHECKPOINT, Checkpoint(round, state, about, sizes))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eris.experiments.checkpoint import synced
+from eris.files import synced
 from eris.protocol.transcript import Record, Transcript
 
 

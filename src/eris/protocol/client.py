@@ -5,7 +5,6 @@ A machine without I/O: an update, a message or the time goes in, messages come o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -20,6 +19,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment, Stripe
 from eris.protocol.membership import NOBODY
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Payload, Refusal, Result
+from eris.protocol.recent import Recent
 from eris.protocol.replica import Replica
 
 MOST_LEFT_OUT = 10_000
@@ -31,7 +31,7 @@ class Client:
     def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
         self.agreement, self.me, self.replica = agreement, me, replica
         self.round = 0
-        self.left_out: deque[tuple[int, Key]] = deque(maxlen=MOST_LEFT_OUT)
+        self.left_out: Recent[tuple[int, Key]] = Recent(MOST_LEFT_OUT)
         """(round, segment) of the latest contributions that are in no result."""
         self._sent: dict[Key, dict[int, Vector | None]] = {key: {} for key in agreement.keys}
         """By segment and round: contributions without a result yet, and what the own reference

@@ -5,8 +5,6 @@ What a runtime carries. It is given the time and messages and returns messages; 
 
 from __future__ import annotations
 
-from collections import deque
-
 from eris.core.errors import ErisError
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
@@ -22,6 +20,7 @@ from eris.protocol.messages import (
     Share,
     Snapshot,
 )
+from eris.protocol.recent import Recent
 from eris.protocol.replica import Replica
 
 MOST_REFUSALS = 1000
@@ -40,7 +39,7 @@ class Node:
         # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica)
         self.aggregator = Aggregator(agreement, me, self.replica, patient=networked)
-        self.refused: deque[str] = deque(maxlen=MOST_REFUSALS)
+        self.refused: Recent[str] = Recent(MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
         self.stayed: list[Contribution] = []
         """Contributions to its own shards since a runtime last took them: they never leave, but

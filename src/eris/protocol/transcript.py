@@ -201,13 +201,18 @@ class Transcript:
     # -- files --------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the transcript: a header and length-prefixed records (``eris.proto``)."""
+        """Write the transcript: a header and length-prefixed records (``eris.proto``).
+
+        Only its owner may read the file: it holds what members sent each other.
+        """
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.touch(0o600, exist_ok=False)
         with path.open("wb") as file:
-            write_header(file, self)
+            file.write(encoded_header(self))
             for record in self.records:
-                append(file, record)
+                file.write(encoded_record(record))
 
     @classmethod
     def load(cls, path: str | Path) -> Transcript:
@@ -250,8 +255,8 @@ class Transcript:
         return transcript
 
 
-def write_header(file: BinaryIO, transcript: Transcript) -> None:
-    """Begin a transcript's file: all of it but the records."""
+def encoded_header(transcript: Transcript) -> bytes:
+    """The beginning of a transcript's file: all of it but the records."""
     membership = transcript.membership
     header = pb.TranscriptHeader(
         version=VERSION,
@@ -268,12 +273,11 @@ def write_header(file: BinaryIO, transcript: Transcript) -> None:
     )
     if transcript.final_model is not None:
         header.final_model = transcript.final_model.astype("<f4").tobytes()
-    file.write(_MAGIC)
-    _write(file, header.SerializeToString())
+    return _MAGIC + _prefixed(header.SerializeToString())
 
 
-def append(file: BinaryIO, record: Record) -> None:
-    """Add a record to a transcript's file."""
+def encoded_record(record: Record) -> bytes:
+    """A record as it stands in a transcript's file."""
     line = pb.Record(
         time=record.time,
         sender=record.sender,
@@ -281,12 +285,24 @@ def append(file: BinaryIO, record: Record) -> None:
         message=record.data,
         arrived=sorted(record.arrived),
     )
-    _write(file, line.SerializeToString())
+    return _prefixed(line.SerializeToString())
 
 
-def _write(file: BinaryIO, data: bytes) -> None:
-    file.write(len(data).to_bytes(8, "little"))
-    file.write(data)
+def end_of_records(file: BinaryIO) -> int:
+    """Where the last whole record ends, in a file of records alone; a crash may leave more."""
+    end, size = 0, file.seek(0, 2)
+    while end + 8 <= size:
+        file.seek(end)
+        length = int.from_bytes(file.read(8), "little")
+        # No record is empty: zeros are what a file system puts where it had no time for data.
+        if not 0 < length <= min(_LARGEST_RECORD, size - end - 8):
+            break
+        end += 8 + length
+    return end
+
+
+def _prefixed(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "little") + data
 
 
 def _read(file: BinaryIO, path: Path) -> bytes | None:

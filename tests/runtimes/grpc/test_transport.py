@@ -199,3 +199,25 @@ def test_a_message_that_cannot_be_handled_is_told_to_its_sender(
     logged = [record.exc_info and record.exc_info[1] for record in complaints(caplog)]
     assert logged == ([] if isinstance(fault, ErisError) else [fault])
     caplog.clear()
+
+
+def test_room_that_was_made_before_somebody_waits_for_it_is_not_forgotten(
+    identities: dict[str, Identity],
+) -> None:
+    async def scene() -> None:
+        async with Post(identities["anna"], limits=TransportLimits(queue_bytes=KIB)) as anna:
+            transport = anna.transport
+            transport.connect("ben", free_address())  # where nobody listens
+            assert transport.send("ben", bytes(900))
+            assert not transport.send("ben", bytes(900))
+            transport.forget("ben")  # between the refusal and the wait
+            waiting = asyncio.ensure_future(transport.drained())
+            for _ in range(3):  # as many turns of the loop as it takes to see an event
+                await asyncio.sleep(0)
+            assert waiting.done()
+            again = asyncio.ensure_future(transport.drained())
+            await asyncio.sleep(0)
+            assert not again.done()  # nobody has made room since
+            again.cancel()
+
+    run(scene())

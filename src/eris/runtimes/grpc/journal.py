@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from eris.core.errors import ErisError
+from eris.files import Growing
 from eris.runtimes.grpc.logs import event as log
 
 LOST = "lines lost"
@@ -43,14 +44,12 @@ class Journal:
         self.path, self.lost = Path(path), 0
         self._lock = threading.Lock()
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
+            self._file = Growing(self.path, _whole)
         except OSError as failed:
             raise ErisError(f"journal {self.path} cannot be opened: {failed.strerror}") from None
-        try:
-            _cut_torn_end(self._file)
-        except OSError as failed:
-            os.close(self._file)
-            raise ErisError(f"journal {self.path} cannot be repaired: {failed.strerror}") from None
+        if self._file.cut:
+            told = "a torn line was cut off the journal"
+            log(_LOGGER, logging.WARNING, told, bytes=self._file.cut)
 
     def write(self, event: str, /, **fields: object) -> None:
         """Append one event; values of updates have no place here and are a ``TypeError``."""
@@ -58,7 +57,7 @@ class Journal:
         with self._lock:
             try:
                 # In one piece, lest a nearly full disk fills up with notes of what is lost.
-                self._append(_line(LOST, {"count": self.lost}) + line if self.lost else line)
+                self._file.append(_line(LOST, {"count": self.lost}) + line if self.lost else line)
                 if self.lost:
                     log(_LOGGER, logging.WARNING, "journal goes on", lost=self.lost)
                     self.lost = 0
@@ -68,20 +67,9 @@ class Journal:
                     log(_LOGGER, logging.ERROR, "journal is not written", **found)
                 self.lost += 1
 
-    def _append(self, line: bytes) -> None:
-        written = os.write(self._file, line)
-        if written < len(line):
-            try:
-                written += os.write(self._file, line[written:])  # tells why, if it fails again
-            finally:
-                if written < len(line):
-                    os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-        if written < len(line):
-            raise OSError(0, "the disk took a part of the line only")
-
     def close(self) -> None:
         """Close the file; nothing is waiting."""
-        os.close(self._file)
+        self._file.close()
 
     def __enter__(self) -> Journal:
         return self
@@ -146,15 +134,12 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _cut_torn_end(file: int) -> None:
-    """Cut a last line off that a crash left torn: the next one would be glued to it."""
-    size = os.fstat(file).st_size
+def _whole(file: int, size: int) -> int:
+    """Where the last whole line ends: what a crash left torn behind it does not count."""
     start, tail = size, b""
     while start and b"\n" not in tail[:-1]:
         step = min(_BLOCK, start)
         start -= step
         tail = os.pread(file, step, start) + tail
     last = tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :] if tail else b""
-    if last and _parsed(last) is None:
-        os.ftruncate(file, size - len(last))
-        log(_LOGGER, logging.WARNING, "a torn line was cut off the journal", bytes=len(last))
+    return size if not last or _parsed(last) else size - len(last)

@@ -7,6 +7,7 @@ be forgotten. One process at a time may hold the file.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.core.errors import ErisError
+from eris.files import PRIVATE
 
 APPLICATION = 0x45524953  # "ERIS"
 FORMAT = 1
@@ -65,11 +67,13 @@ class Ledger:
         self.path = Path(path)
         self._one_at_a_time = threading.Lock()
         try:
+            # Made here, lest others may read it; what SQLite puts beside it is made alike.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE))
             # Any thread may save: a commit waits for the disk.
             self._file = sqlite3.connect(
                 self.path, timeout=0, isolation_level=None, check_same_thread=False
             )
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise LedgerUnwritable(self.path, error) from error
         try:
             self._open()

@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from eris.core.errors import ErisError
+from eris.files import tidy
 from eris.protocol.codec import Limits
 from eris.protocol.directory import Joined, NotAMember
 from eris.protocol.member import Member, Phase
@@ -27,8 +28,14 @@ from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import Observation, Observer
-from eris.runtimes.grpc.parts import directory_channel, hosted_directory, transport_limits
+from eris.runtimes.grpc.parts import (
+    directory_channel,
+    hosted_directory,
+    renewed_after,
+    transport_limits,
+)
 from eris.runtimes.grpc.recorder import Recorder
+from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
@@ -61,6 +68,7 @@ class NetworkNode:
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
         self.initial = learners.initial_model(self.learner)
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
+        rehearse(self.agreed, settings.start_with)
         self.address = settings.address
         self._stopping = asyncio.Event()
         self._driver: Driver | None = None
@@ -78,6 +86,7 @@ class NetworkNode:
     async def run(self) -> None:
         """Take part until training is over (and ``linger`` has passed) or the node is stopped."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        tidy(self.folder)
         with Journal(self.folder / "journal.jsonl") as self.journal:
             hosts = self.settings.membership.host_directory
             service = hosted_directory(self.settings, self.agreed) if hosts else None
@@ -217,7 +226,7 @@ class NetworkNode:
         """Keep the lease, and fetch permits and views as they are needed."""
         driver = self._driver
         assert driver is not None
-        pause = self.settings.membership.lease / 3
+        pause = renewed_after(self.settings)
         while True:
             try:
                 async with asyncio.timeout(pause):
@@ -418,8 +427,8 @@ class NetworkNode:
             bytes_sent={peer: counter.sent_bytes for peer, counter in counters.items()},
             bytes_received={peer: counter.received_bytes for peer, counter in counters.items()},
             queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
-            messages_refused=len(member.node.refused),
-            contributions_left_out=len(member.node.client.left_out),
+            messages_refused=member.node.refused.count_of_all,
+            contributions_left_out=member.node.client.left_out.count_of_all,
             results_applied=driver.results_applied,
             checkpoint_age_seconds=age,
             training_seconds=driver.training_seconds,

@@ -90,7 +90,7 @@ GAUGES = {
     "training_seconds": "Seconds that the last update took.",
 }
 COUNTERS = {
-    "messages_refused": "Messages from peers that were refused.",
+    "messages_refused": "Messages of peers that were refused, and refusals of own contributions.",
     "contributions_left_out": "Contributions that no result of this node includes.",
     "results_applied": "Results applied to the model.",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import grpc
@@ -10,6 +9,7 @@ import grpc.aio
 
 from eris.protocol.directory import Directory
 from eris.protocol.settings import Settings
+from eris.runtimes.grpc.attention import Attention
 from eris.runtimes.grpc.directory import DirectoryService
 from eris.runtimes.grpc.ledger import Ledger
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
@@ -25,6 +25,11 @@ def shard_sizes(agreed: Settings) -> list[int]:
     return [shard_map.size(shard) for shard in range(shard_map.shards)]
 
 
+def renewed_after(settings: NodeSettings) -> float:
+    """Seconds after which a member renews its lease, if nothing else lets it ask earlier."""
+    return settings.membership.lease / 3
+
+
 def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryService:
     """The directory that a node hosts, as it was left."""
     terms: dict[str, Any] = {
@@ -34,7 +39,8 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "lease": settings.membership.lease,
         "least_clients": max(agreed.quorum, agreed.min_included),
     }
-    ledger, clock = Ledger(settings.node.folder / DIRECTORY_FILE), time.monotonic
+    ledger = Ledger(settings.node.folder / DIRECTORY_FILE)
+    clock = Attention(renewed_after(settings))
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
     return DirectoryService(found, ledger, clock, peer_identity)

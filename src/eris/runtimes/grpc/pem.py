@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,6 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.files import PRIVATE, synced
+from eris.files import replace as replace_file
 from eris.protocol.enrolment import NAME
 
 # ca.pem is the authority's file, and any member's certificate may also stand for localhost.
@@ -161,22 +162,14 @@ def stamp(time: datetime) -> str:
 def write_key(path: Path, key: PrivateKeyTypes) -> None:
     """Write a key into a new file that from its first byte only its owner may read."""
     data = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    _write(path, data, 0o600)
-
-
-def replace(path: Path, data: bytes) -> None:
-    """Write a public file as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        _write(temporary, data, 0o644)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(descriptor)
+    synced(path.parent)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write a public file as a whole or not at all."""
+    replace_file(path, [data], 0o644)

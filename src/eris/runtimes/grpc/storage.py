@@ -1,26 +1,25 @@
-"""A node's checkpoint: one file that a kill at any moment leaves whole.
+"""A node's checkpoint: one file that a kill or a power cut at any moment leaves whole.
 
-It is written under another name in the format of safetensors, synced and renamed. Vectors are
-written as they lie in memory: a checkpoint costs no second copy of the model.
+It has the format of safetensors. Vectors are written as they lie in memory: a checkpoint costs no
+second copy of the model.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from eris.core.errors import ErisError
+from eris.files import Buffer
+from eris.files import replace as replace_file
 
-Buffer: TypeAlias = bytes | memoryview
 CHECKPOINT, MODEL = "checkpoint.safetensors", "model.safetensors"
 _KINDS = {"float32": "F32", "int64": "I64", "float64": "F64", "uint8": "U8"}
 
@@ -35,17 +34,9 @@ def save(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str
 def replace(path: Path, pieces: Iterable[Buffer], otherwise: str) -> None:
     """Replace a file by one with these bytes, whole and on the disk; ``otherwise`` says what
     holds where that fails."""
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        with temporary.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_file(path, pieces)
     except OSError as failed:
-        with contextlib.suppress(OSError):  # a disk that has become read-only
-            temporary.unlink(missing_ok=True)
         reason = failed.strerror or str(failed)
         raise ErisError(f"{path} cannot be written: {reason}; {otherwise}") from failed
 

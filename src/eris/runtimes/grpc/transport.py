@@ -117,10 +117,11 @@ class Transport:
         """Wait until some queue is at most half full after a message has left it.
 
         Whoever was refused by :meth:`send` may wait for this and try again: a queue that refuses
-        comes to it, and one that has run empty takes anything.
+        comes to it, and one that has run empty takes anything. Room that was made since the last
+        wait counts, for it may be the room that was refused; so a wait may end for nothing.
         """
-        self._room_made.clear()
         await self._room_made.wait()
+        self._room_made.clear()
 
     def forget(self, peer: str) -> None:
         """Send nothing more to a peer, not even what waits; its counters stay."""
