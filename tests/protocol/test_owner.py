@@ -4,13 +4,14 @@ and what it withholds."""
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eris.core.combine import FixedPoint
+from eris.core.combine import MOST_SAMPLES
 from eris.core.compress import (
     QSGD,
     Compressor,
@@ -23,9 +24,10 @@ from eris.core.compress import (
     encode_values,
 )
 from eris.core.errors import ErisError, InvalidSetting
-from eris.core.rules import FedAdam, FedAvg
+from eris.core.rules import FedAdam, FedAvg, FedNova
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement
+from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
@@ -324,13 +326,34 @@ def test_other_policies_keep_the_rest_of_the_update(
     assert moved[6] == pytest.approx((2 * 12 + stands_for * 6) / 18, abs=tolerance)
 
 
-def test_more_samples_than_agreed_are_refused_by_name() -> None:
-    nodes = federation(precision=FixedPoint(total_samples=10))
+TOO_HEAVY = [
+    ({"samples": MOST_SAMPLES // 4 + 1}, f"samples is .*; expected at most {MOST_SAMPLES // 4} of"),
+    ({"samples": 2**40, "steps": 2**22}, "steps is 4194304; expected at most 4194303 where each"),
+]
+
+
+@pytest.mark.parametrize(("weight", "message"), TOO_HEAVY)
+def test_a_weight_that_a_sum_may_not_hold_is_refused_whoever_came_before(
+    weight: dict[str, int], message: str
+) -> None:
+    nodes = federation()
     begin(nodes, 1)
-    for member in (1, 2):  # 4 + 5
-        assert nodes[0].receive(to_owner(nodes[member]), member) == []
-    refusal = only_answer(nodes[0].receive(to_owner(nodes[3]), 3), Refusal, 3)
-    assert "client client-3: 6 samples would raise the sum" in refusal.reason
+    heavy = replace(to_owner(nodes[3]), **weight)  # type: ignore[arg-type]
+    refusal = only_answer(nodes[0].receive(heavy, 3), Refusal, 3)
+    assert re.search(f"its {message}", refusal.reason)
+    with pytest.raises(InvalidSetting, match=message):
+        nodes[3].contribute(np.ones(N, np.float32), **{"samples": 1, **weight})
+
+
+def test_as_many_samples_and_steps_as_may_be_are_summed_exactly() -> None:
+    nodes = federation(rule=FedNova(1.0))
+    begin(nodes, 1)
+    samples, steps = MOST_SAMPLES // 4, MOST_SAMPLE_STEPS // 4 // (MOST_SAMPLES // 4)
+    for node in nodes:
+        deliver(nodes, node.me, node.contribute(np.ones(N, np.float32), samples, steps))
+    for node in nodes:
+        result = result_at(node)
+        assert (result.samples, result.sample_steps) == (4 * samples, 4 * samples * steps)
 
 
 @pytest.mark.parametrize(

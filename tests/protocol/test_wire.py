@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.compress import (
     QSGD,
     Compressor,
@@ -46,7 +47,6 @@ from eris.runtimes.local import LocalRuntime
 
 Vector = NDArray[np.float32]
 U32, U64 = (1 << 32) - 1, (1 << 64) - 1
-SAMPLES = (1 << 40) - 1
 OVERHEAD = 128
 
 # The wire law: a segment is its values, at most 128 bytes, and one bit a client on the way down.
@@ -64,7 +64,7 @@ COUNTS = (0, 1, 31, 32, 127, 128, 4_095, 4_096, 1 << 14, 1 << 18, 1 << 22)
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_contribution_obeys_the_wire_law(encoding: Encoding, count: int) -> None:
     encoded = Encoded(encoding, count, bytes(4 * count), parameter=3.4e38)
-    message = Contribution(WORST, U32, SAMPLES, MOST_STEPS, Payload(encoded, U64))
+    message = Contribution(WORST, U32, MOST_SAMPLES, MOST_STEPS, Payload(encoded, U64))
     assert len(encode(message)) <= allowed(count)
     assert decode(encode(message)).header == WORST
 
@@ -151,9 +151,10 @@ def test_every_message_of_a_run_obeys_the_wire_law(
 
     def train(member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
         update = Stream(1, "wire-law", round, member).uniform(0, agreed.n).astype(np.float32)
-        # Member 2 claims more samples than a mean may have: the owners refuse it.
-        return update, 1 << 30 if member == 2 else 1_000, member + 1
+        return update, MOST_SAMPLES if member == 2 else 1_000, member + 1
 
+    # Member 2 claims more samples than it may, unchecked: the owners refuse it.
+    runtime.nodes[2].client.prepare = lambda update, samples, steps=1: update  # type: ignore[method-assign]
     for _ in range(4):
         runtime.run_round(train)
     kinds = set()

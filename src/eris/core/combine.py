@@ -25,31 +25,35 @@ from eris.core.vectors import Vector
 NonFinite = Literal["refuse", "clip", "zero"]
 
 
+VALUE_BITS, LIMB_BITS = 39, 24
+"""Of the integer that stands for a value, and of the weight that one 64-bit word has room for:
+their sum is below 64. What is heavier goes on in a second word, 2^24 times as large."""
+MOST_SAMPLES = (1 << 2 * LIMB_BITS - 1) - 1
+"""The largest sum of sample counts in one mean: two words hold twice that."""
+
+
 @dataclass(frozen=True)
 class FixedPoint:
-    """How a value becomes an integer: bits(value) + bits(Σ samples) ≤ 63.
+    """How a value becomes an integer of 39 bits and a sign.
 
-    ``value_range`` is the largest magnitude a coordinate may have, ``total_samples`` the largest
-    sum of sample counts in one mean. A value is rounded to a multiple of 2^−f with
-    f = 63 − bits(range) − bits(samples), so a mean is off by at most half of that
-    (:attr:`resolution` / 2) and 2⁻⁵² of itself (it passes through a double) before it is rounded to
-    float32, which adds half a unit in the last place of the result.
+    ``value_range`` is the largest magnitude a coordinate may have. A value is rounded to a multiple
+    of 2^−f with f = 39 − bits(range), so a mean is off by at most half of that
+    (:attr:`resolution` / 2) and 2⁻⁵¹ of itself (it passes through a double) before it is rounded to
+    float32, which adds half a unit in the last place of the result. The sum of samples in a mean
+    may be up to :data:`MOST_SAMPLES`, about 1.4·10¹⁴.
 
-    >>> FixedPoint(value_range=64, total_samples=2**20 - 1).fraction_bits
-    37
+    >>> FixedPoint(value_range=64).fraction_bits
+    33
     """
 
     value_range: float = 64.0
-    total_samples: int = (1 << 24) - 1
 
     def __post_init__(self) -> None:
         if not 0 < self.value_range < math.inf:
             raise InvalidSetting("value_range", self.value_range, "a positive finite number")
-        if not 1 <= self.total_samples < 1 << 40:
-            raise InvalidSetting("total_samples", self.total_samples, "1 to 2**40 - 1")
         if self.fraction_bits < 8:
             raise InvalidSetting(
-                "value_range", self.value_range, "a range that leaves 8 fraction bits or more"
+                "value_range", self.value_range, "at most 2**31, which leaves 8 fraction bits"
             )
 
     @cached_property
@@ -58,7 +62,7 @@ class FixedPoint:
         mantissa, exponent = math.frexp(self.value_range)
         range_bits = exponent if mantissa > 0.5 else exponent - 1
         # Beyond 2^-149 a float32 has no more places to give.
-        return min(149, 63 - range_bits - self.total_samples.bit_length())
+        return min(149, VALUE_BITS - range_bits)
 
     @property
     def resolution(self) -> float:
@@ -69,6 +73,9 @@ class FixedPoint:
 @dataclass
 class ExactMean:
     """The running weighted mean of one segment; order-free and exact up to one rounding.
+
+    The sum is a word a coordinate and, once the samples are 2²⁴ or more, a second one: together
+    they are one integer, whatever the order in which they were filled.
 
     >>> mean = ExactMean(2, FixedPoint())
     >>> mean.add(np.array([1, 2], np.float32), weight=1, client=0)
@@ -81,15 +88,23 @@ class ExactMean:
     precision: FixedPoint
     non_finite: NonFinite = "refuse"
     weight: int = 0
-    _total: NDArray[np.int64] = field(init=False, repr=False)
+    _low: NDArray[np.int64] = field(init=False, repr=False)
+    _high: NDArray[np.int64] | None = field(default=None, init=False, repr=False)
+    _filled: int = field(default=0, init=False, repr=False)
+    """The weight that is in the low words."""
 
     def __post_init__(self) -> None:
-        self._total = np.zeros(self.size, np.int64)
+        self._low = np.zeros(self.size, np.int64)
 
     def add(self, values: Vector, weight: int, client: object) -> None:
         """Add one contribution, or refuse it whole and leave the mean as it was."""
         values = admit(values, self, weight, client)
-        kernels.add_weighted(self._total, values, weight, 2.0**self.precision.fraction_bits)
+        scale = 2.0**self.precision.fraction_bits
+        high, low = divmod(weight, 1 << LIMB_BITS)
+        if high or (self._filled + low) >> LIMB_BITS:
+            kernels.add_weighted(self._carried(), values, high, scale)
+        kernels.add_weighted(self._low, values, low, scale)
+        self._filled += low
         self.weight += weight
 
     def result(self) -> Vector:
@@ -97,8 +112,19 @@ class ExactMean:
         _not_empty(self)
         out = np.empty(self.size, np.float32)
         divisor = math.ldexp(self.weight, self.precision.fraction_bits)
-        kernels.mean_of(out, self._total, divisor)
+        if self._high is None:
+            kernels.mean_of(out, self._low, divisor)
+        else:
+            kernels.mean_of_two(out, self._low, self._carried(), LIMB_BITS, divisor)
         return out
+
+    def _carried(self) -> NDArray[np.int64]:
+        """The high words, once the low ones have given them what is not theirs."""
+        if self._high is None:
+            self._high = np.zeros(self.size, np.int64)
+        kernels.carry(self._low, self._high, LIMB_BITS)
+        self._filled = 0
+        return self._high
 
 
 @dataclass
@@ -161,11 +187,9 @@ def admit(
         raise RefusedContribution(client, f"is a {found}; expected {collector.size} float32 values")
     if weight < 1:
         raise RefusedContribution(client, f"has {weight} samples; expected at least 1")
-    most = collector.precision.total_samples
-    if collector.weight + weight > most:
-        raise RefusedContribution(
-            client, f"{weight} samples would raise the sum of samples above the agreed {most}"
-        )
+    if collector.weight + weight > MOST_SAMPLES:
+        reason = f"{weight} samples would raise the sum of samples above {MOST_SAMPLES}"
+        raise RefusedContribution(client, reason)
     return bounded(values, client, collector.precision, collector.non_finite)
 
 

@@ -285,6 +285,25 @@ def mean_of(out: Vector, total: NDArray[np.int64], divisor: float) -> None:
 
 
 @compiled
+def carry(low: NDArray[np.int64], high: NDArray[np.int64], bits: int) -> None:
+    """Leave ``bits`` bits in each low word, 0 or more, and add the rest to its high word."""
+    for i in range(low.shape[0]):
+        high[i] += low[i] >> bits
+        low[i] &= (1 << bits) - 1
+
+
+@compiled
+def mean_of_two(
+    out: Vector, low: NDArray[np.int64], high: NDArray[np.int64], bits: int, divisor: float
+) -> None:
+    """As :func:`mean_of` for totals of two words, low ones after a :func:`carry`."""
+    scale = np.float64(1 << bits)
+    for i in range(low.shape[0]):
+        # Exact but for the sum while the high word has 53 bits: then as if it were one word.
+        out[i] = np.float32((np.float64(high[i]) * scale + np.float64(low[i])) / divisor)
+
+
+@compiled
 def log(x: float) -> float:
     """Natural logarithm of a positive finite double from + − × ÷ alone (the classic reduction to
     [√½, √2) and a minimax polynomial in s² with s = f/(2+f)), so that it is the same everywhere."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from eris.core.combine import ExactMean, OrderStatistic
 from eris.core.compress import Encoding, MaskCompressor, decode_values, encode_values
-from eris.core.errors import MalformedMessage, RefusedContribution
+from eris.core.errors import InvalidSetting, MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.membership import View
@@ -82,8 +82,12 @@ class Aggregator:
         view = self.agreement.view_at(header.round)
         if sender not in view.client_set:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
-        if contribution.samples != self.agreement.agreed_samples(sender, contribution.samples):
-            return [], [self._refuse(header, "its samples are not those agreed in the view")]
+        try:
+            self.agreement.check_weight(
+                sender, contribution.samples, contribution.steps, header.round
+            )
+        except InvalidSetting as error:
+            return [], [self._refuse(header, f"its {error}")]
         current = header.round == self.round and key not in self._closed and self._may_publish
         if not current or contribution.based_on != self.replica.versions[key]:
             return [], self._missed(contribution)

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.compress import Encoding, RandK, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.masks import KeptSet
@@ -24,6 +25,7 @@ from eris.core.shards import segment_length
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
+from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.membership import View
 from eris.protocol.messages import Header, Result
 from eris.protocol.settings import Settings
@@ -292,6 +294,29 @@ class Agreement:
         assert not isinstance(self.settings.compressor, Prune)
         size = self.settings.n if self.settings.masked else max(1, segment.size)
         return shift_step(self.settings.compressor.omega(size))
+
+    def check_weight(self, client: int, samples: int, steps: int, round: int) -> None:
+        """Refuse what cannot be a client's weight and number of local steps.
+
+        Each may have its part of what a sum over all clients can hold, so that no sum is ever too
+        large and nobody is refused for having come after others.
+        """
+        if samples < 1:
+            raise InvalidSetting("samples", samples, "at least 1: it is the client's weight")
+        if steps < 1:
+            raise InvalidSetting("steps", steps, "at least 1 local step")
+        clients = len(self.view_at(round).clients)
+        if samples > MOST_SAMPLES // clients:
+            expected = f"at most {MOST_SAMPLES // clients} of each of {clients} clients"
+            raise InvalidSetting("samples", samples, expected)
+        if samples * steps > MOST_SAMPLE_STEPS // clients:
+            most = MOST_SAMPLE_STEPS // clients // samples
+            expected = f"at most {most} where each of {clients} clients has {samples} samples"
+            raise InvalidSetting("steps", steps, expected)
+        agreed = self.agreed_samples(client, samples)
+        if samples != agreed:
+            expected = f"{agreed}, as agreed in the view: the paper's mode weighs references by it"
+            raise InvalidSetting("samples", samples, expected)
 
     def agreed_samples(self, client: int, claimed: int) -> int:
         """A client's weight: what it claims, or in the paper's mode what the view says."""

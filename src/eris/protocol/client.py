@@ -71,14 +71,7 @@ class Client:
         if update.shape != (n,) or update.dtype != np.float32:
             found = f"{update.dtype} array of shape {update.shape}"
             raise InvalidSetting("update", found, f"{n} float32 values")
-        if samples < 1:
-            raise InvalidSetting("samples", samples, "at least 1: it is the client's weight")
-        agreed = self.agreement.agreed_samples(self.me, samples)
-        if samples != agreed:
-            expected = f"{agreed}, as agreed in the view: the paper's mode weighs references by it"
-            raise InvalidSetting("samples", samples, expected)
-        if steps < 1:
-            raise InvalidSetting("steps", steps, "at least 1 local step")
+        self.agreement.check_weight(self.me, samples, steps, self.round)
         if isinstance(self.agreement.settings.compressor, Prune):
             # Before the steps are divided out: the local model moved by all of them.
             update = self._pruned(self.agreement.settings.compressor, update)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import MalformedMessage
 from eris.protocol import eris_pb2 as pb
@@ -30,9 +31,9 @@ from eris.protocol.messages import (
 
 VERSION = 1
 LONGEST_REASON = 500
-MOST_SAMPLES = (1 << 40) - 1
-MOST_STEPS = (1 << 24) - 1
-"""Σ samples · steps of a result stays below 2⁶⁴, as the sum of samples is below 2⁴⁰."""
+MOST_STEPS = (1 << 32) - 1
+MOST_SAMPLE_STEPS = (1 << 64) - 1
+"""The largest Σ samples · steps of a result."""
 DIGEST_BYTES = 16
 """Of the SHA-256 of a segment's state."""
 MOST_FIELDS = 16
@@ -237,11 +238,10 @@ def _contribution(header: Header, parsed: pb.Contribution) -> Contribution:
     if not parsed.HasField("payload"):
         raise MalformedMessage("contribution.payload", "is missing")
     if not 1 <= parsed.samples <= MOST_SAMPLES:
-        expected = "expected 1 to 2**40 - 1"
+        expected = f"expected 1 to {MOST_SAMPLES}"
         raise MalformedMessage("contribution.samples", f"is {parsed.samples}; {expected}")
-    if not 1 <= parsed.steps <= MOST_STEPS:
-        expected = f"expected 1 to {MOST_STEPS}"
-        raise MalformedMessage("contribution.steps", f"is {parsed.steps}; {expected}")
+    if parsed.steps < 1:
+        raise MalformedMessage("contribution.steps", f"is {parsed.steps}; expected 1 or more")
     payload = _payload("contribution.payload", parsed.payload)
     return Contribution(header, parsed.based_on, parsed.samples, parsed.steps, payload)
 

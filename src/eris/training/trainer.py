@@ -8,9 +8,10 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.protocol.codec import MOST_SAMPLES, MOST_STEPS
+from eris.protocol.codec import MOST_STEPS
 
 
 @dataclass(frozen=True)
