@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.training.torch import TorchTrainer, flatten, unflatten
+from eris.training.vectorised import TorchPopulation
 from training.small import RATE, network, some_data, start, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -161,3 +164,53 @@ def test_fedprox_leaves_the_first_step_alone() -> None:
     assert np.array_equal(
         trainer(proximal=5.0).update(start(), 0).vector, trainer().update(start(), 0).vector
     )
+
+
+class Spare(nn.Module):
+    """One layer is used by every batch, one by batches larger than ``least``, one never."""
+
+    def __init__(self, least: int) -> None:
+        super().__init__()
+        self.used, self.often, self.never = nn.Linear(6, 3), nn.Linear(6, 3), nn.Linear(6, 3)
+        self.least = least
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.used(x)
+        return out + self.often(x) if len(x) > self.least else out
+
+
+DECAYING = [
+    {"optimiser": "sgd", "momentum": 0.9, "weight_decay": 0.5},
+    {"optimiser": "adam", "weight_decay": 0.5},
+    {"optimiser": "adamw", "weight_decay": 0.5},
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "least"), [*((settings, 0) for settings in DECAYING), (DECAYING[0], 3)], ids=str
+)
+def test_unused_parameters_are_left_alone_as_in_torch(settings: dict[str, Any], least: int) -> None:
+    """In batches of 4 and 3 one layer is skipped in all steps and, if ``least`` is 3, one in some.
+
+    (Adam's correction for a moment's start counts the client's steps, torch's a parameter's own.)
+    """
+    torch.manual_seed(0)
+    model, inputs, targets = Spare(least), torch.randn(7, 6), torch.randint(0, 3, (7,))
+    twin = copy.deepcopy(model)
+    optimiser, stream = torchs(twin, settings), Stream(0, "batches", round=1)
+    for epoch in range(3):
+        order = torch.from_numpy(np.argsort(stream.words(7 * epoch, 7), kind="stable"))
+        for batch in (order[:4], order[4:]):
+            optimiser.zero_grad()
+            loss = functional.cross_entropy(twin(inputs[batch]), targets[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    before, after = flatten(model), flatten(twin)
+    given = {"learning_rate": RATE, "batch_size": 4, "epochs": 3, **settings}
+    updates = [TorchTrainer(model, inputs, targets, **given).update(before, 1)]
+    if not least:
+        both = TorchPopulation(model, inputs, targets, [np.arange(7)], path="fast", **given)
+        updates += both.updates([0], before, 1)
+    for update in updates:
+        assert np.all(update.vector[-21:] == 0)
+        np.testing.assert_allclose(before - RATE * update.vector, after, atol=2e-6)

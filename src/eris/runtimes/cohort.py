@@ -24,7 +24,16 @@ from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Ref
 from eris.protocol.replica import Replica
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
-from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, trainers_state, under
+from eris.runtimes.station import (
+    Outbox,
+    Parcel,
+    Place,
+    Post,
+    Report,
+    apart,
+    trainers_state,
+    under,
+)
 from eris.training.population import Population
 from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
 
@@ -63,7 +72,8 @@ class Cohort:
     ) -> None:
         self.agreement, self.population = agreement, population
         self.replica = Replica(agreement, initial)
-        self._place, self._faults = place or Place(), faults or FaultPlan()
+        self._place = (place or Place()).with_lanes_of(population)
+        self._faults = faults or FaultPlan()
         self._faulty = self._faults.any
         self._sampling, self._noise = sampling, noise
         self._post, self._report = Post(record=record), Report()
@@ -105,6 +115,7 @@ class Cohort:
         """What happened since this was last asked."""
         report, self._report = self._report, Report()
         report.traffic, report.records = self._post.empty()
+        report.apart = apart(self.population)
         return report
 
     def models(self) -> dict[int, Vector]:
@@ -169,7 +180,7 @@ class Cohort:
         if not self.replica.ready(round):
             return  # shards drawn anew need the old ones settled
         gone = {client for client in self._clients if self._away(client, round)} | set(self._behind)
-        here = [client for client in self._clients if client not in gone]
+        here = sorted((c for c in self._clients if c not in gone), key=self._place.lane)
         model = self.replica.model.copy()
         local = [self._clients[client].training_model(model) for client in here]
         models = model if all(one is model for one in local) else local
@@ -198,7 +209,7 @@ class Cohort:
                 self._collect(time, owner, outgoing.message, out)
             else:
                 parcel = Parcel(client, outgoing.to, record.data)
-                out.setdefault(owner % self._place.stations, []).append(parcel)
+                out.setdefault(self._place.home(owner), []).append(parcel)
 
     def _lost(self, client: int, owner: int, round: int) -> bool:
         """Whether a contribution does not get to its owner."""
@@ -223,7 +234,7 @@ class Cohort:
             self._refused(answer.message)
         else:
             parcel = Parcel(owner, answer.to, record.data)
-            out.setdefault(client % self._place.stations, []).append(parcel)
+            out.setdefault(self._place.home(client), []).append(parcel)
 
     def _refused(self, message: Message) -> None:
         assert isinstance(message, Refusal)

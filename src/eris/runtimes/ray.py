@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from eris.core.errors import InvalidSetting, MissingExtra
 from eris.core.vectors import Vector
-from eris.runtimes.station import Outbox, Parcel, Place, Report, Station, joined
+from eris.runtimes.station import Outbox, Parcel, Place, Report, Station, joined, train_apart
+
+log = logging.getLogger("eris.training")
 
 
 class _Actor:
@@ -37,6 +40,9 @@ class _Actor:
 
     def report(self) -> Report:
         return self._station.report()
+
+    def train_apart(self, after: int) -> None:
+        train_apart(self._station, after)
 
     def models(self) -> dict[int, Vector]:
         return self._station.models()
@@ -82,7 +88,16 @@ class RayStations:
             inboxes = [[outbox[number] for outbox in outboxes] for number in range(count)]
         # The last phase sends nothing; this waits for it, and says what went wrong in any phase.
         self._ray.get([ref for inbox in inboxes for ref in inbox])
-        return joined(self._ray.get([actor.report.remote() for actor in self.actors]))
+        report = joined(self._ray.get([actor.report.remote() for actor in self.actors]))
+        if report.apart is not None:
+            if report.apart == round:  # what an actor logs does not get here
+                log.warning(
+                    "in round %d a pass of several clients differed from the plain loop; from now "
+                    "on clients are trained one after another",
+                    round,
+                )
+            self._ray.get([actor.train_apart.remote(report.apart) for actor in self.actors])
+        return report
 
     def models(self) -> dict[int, Vector]:
         """The models of all members by number; a single one where all hold the same."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from eris.core.vectors import Vector
 from eris.protocol.codec import encode
 from eris.protocol.messages import Message
 from eris.protocol.transcript import Record
-from eris.training.population import Population
+from eris.training.population import Population, Together
 
 
 @dataclass
@@ -58,6 +58,8 @@ class Report:
     """What clients said of their own training."""
     records: list[Record] = field(default_factory=list)
     """The messages that members of this station sent, if they are kept."""
+    apart: int | None = None
+    """The round after which clients train one after another because a pass was wrong."""
 
     def add(self, other: Report) -> None:
         """Put another station's report to this one."""
@@ -66,6 +68,8 @@ class Report:
         self.refused += other.refused
         self.clients.update(other.clients)
         self.records += other.records
+        found = [round for round in (self.apart, other.apart) if round is not None]
+        self.apart = min(found, default=None)
 
 
 Outbox = dict[int, list[Parcel]]
@@ -74,18 +78,39 @@ Outbox = dict[int, list[Parcel]]
 
 @dataclass(frozen=True)
 class Place:
-    """Which of how many stations this is; a member lives where its number's remainder says."""
+    """Which of how many stations this is; a member lives where its lane does.
+
+    >>> [Place(0, stations=2, lanes=3).home(member) for member in range(6)]
+    [0, 1, 0, 0, 1, 0]
+    """
 
     number: int = 0
     stations: int = 1
+    lanes: int | None = None
+    """Members whose numbers have the same remainder live together; None: each by itself."""
+
+    def with_lanes_of(self, population: Population) -> Place:
+        """The same place among clients that may be trained in one pass."""
+        lanes = population.lanes if isinstance(population, Together) else None
+        return replace(self, lanes=lanes)
+
+    def lane(self, member: int) -> int:
+        """The lane that a member is in."""
+        return member if self.lanes is None else member % self.lanes
+
+    def home(self, member: int) -> int:
+        """The number of the station where a member lives."""
+        return self.lane(member) % self.stations
 
     def hosts(self, member: int) -> bool:
         """Whether a member lives here."""
-        return member % self.stations == self.number
+        return self.home(member) == self.number
 
 
 class Station(Protocol):
     """Some members of a federation."""
+
+    population: Population
 
     @property
     def phases(self) -> int:
@@ -160,7 +185,11 @@ class Stations:
                 [parcel for outbox in outboxes for parcel in outbox.get(number, ())]
                 for number in range(len(self._stations))
             ]
-        return joined([station.report() for station in self._stations])
+        report = joined([station.report() for station in self._stations])
+        if report.apart is not None:
+            for station in self._stations:
+                train_apart(station, report.apart)
+        return report
 
     def models(self) -> dict[int, Vector]:
         """The models of all members by number; a single one where all hold the same."""
@@ -183,6 +212,17 @@ class Stations:
         """Nothing to give back."""
 
 
+def train_apart(station: Station, after: int) -> None:
+    """Tell a station's clients to train one after another from now on, if they train together."""
+    if isinstance(station.population, Together):
+        station.population.train_apart(after)
+
+
+def apart(population: Population) -> int | None:
+    """The round after which clients train one after another because a pass was wrong."""
+    return population.apart if isinstance(population, Together) else None
+
+
 def joined(reports: Sequence[Report]) -> Report:
     """One report of all stations."""
     whole = reports[0]
@@ -199,7 +239,7 @@ def trainers_state(population: Population, place: Place) -> dict[str, Vector]:
     return {
         f"trainer/{name}": value
         for name, value in population.state().items()
-        if place.hosts(int(name.partition("/")[0]))
+        if (who := name.partition("/")[0]) == "all" or place.hosts(int(who))
     }
 
 

@@ -14,7 +14,16 @@ from eris.methods.method import GossipComposition
 from eris.protocol.codec import decode
 from eris.protocol.messages import Message, Outgoing, Share
 from eris.runtimes.faults import FaultPlan
-from eris.runtimes.station import Outbox, Parcel, Place, Post, Report, trainers_state, under
+from eris.runtimes.station import (
+    Outbox,
+    Parcel,
+    Place,
+    Post,
+    Report,
+    apart,
+    trainers_state,
+    under,
+)
 from eris.training.population import Population
 from eris.training.trainer import PerSampleNoise, check_update
 
@@ -34,7 +43,8 @@ class Swarm:
         record: bool = False,
     ) -> None:
         self.composition, self.population = composition, population
-        self._place, self._faults = place or Place(), faults or FaultPlan()
+        self._place = (place or Place()).with_lanes_of(population)
+        self._faults = faults or FaultPlan()
         self._noise = noise
         self._post, self._report = Post(record=record), Report()
         self.peers = {
@@ -73,6 +83,7 @@ class Swarm:
         """What happened since this was last asked."""
         report, self._report = self._report, Report()
         report.traffic, report.records = self._post.empty()
+        report.apart = apart(self.population)
         return report
 
     def models(self) -> dict[int, Vector]:
@@ -85,7 +96,8 @@ class Swarm:
 
     def _train(self, round: int) -> dict[int, list[Outgoing]]:
         """Every hosted member enters the round, those with data after training."""
-        training = [member for member in self._here if not self._away(member, round)]
+        there = (member for member in self._here if not self._away(member, round))
+        training = sorted(there, key=self._place.lane)
         models = [self.peers[member].model for member in training]
         updates = self.population.updates(training, models, round, self._noise)
         outgoing = {}
@@ -113,7 +125,7 @@ class Swarm:
                 if self._place.hosts(receiver):
                     self._deliver(sender, receiver, outgoing.message)
                 else:
-                    away.setdefault(receiver % self._place.stations, []).append(receiver)
+                    away.setdefault(self._place.home(receiver), []).append(receiver)
             for station, receivers in away.items():
                 parcel = Parcel(sender, tuple(receivers), record.data)
                 out.setdefault(station, []).append(parcel)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +17,13 @@ from eris.training.fast_stacked import StackedCalls, stacked_gradients
 from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss
 
-Found = tuple[list[Tensor], list[float]]
-"""Every client's flat gradient and its mean loss."""
+
+class Found(NamedTuple):
+    """Every client's flat gradient and its mean loss, and where parameters lie that had no use."""
+
+    gradients: list[Tensor]
+    losses: list[float]
+    unused: list[slice]
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class GroupGradients:
             calls = SharedCalls(self.flat.parameters, values, group)
             losses = self._losses(calls, inputs, targets)
             shapes = [value.shape for value in values]
-            return shared_gradients(calls.uses, losses.sum(), group, shapes), losses.tolist()
+            rows, used = shared_gradients(calls.uses, losses.sum(), group, shapes)
+            return Found(rows, losses.tolist(), self.flat.unused([one or None for one in used]))
 
     def stacked(self, positions: Tensor, inputs: Tensor, targets: Tensor, group: Group) -> Found:
         """Client k at the flat model ``positions[k]``."""
@@ -47,7 +54,9 @@ class GroupGradients:
             stacks = self._stacks(positions)
             calls = StackedCalls(self.flat.parameters, stacks, group)
             losses = self._losses(calls, inputs, targets)
-            return stacked_gradients(stacks, losses.sum()), losses.tolist()
+            found = torch.autograd.grad(losses.sum(), stacks, allow_unused=True)
+            rows = stacked_gradients(stacks, found)
+            return Found(rows, losses.tolist(), self.flat.unused(found))
 
     def _stacks(self, positions: Tensor) -> list[Tensor]:
         stacks, start = [], 0

@@ -19,7 +19,7 @@ from eris.core.vectors import Indices
 from eris.training.fast_gradients import Found, GroupGradients
 from eris.training.fast_groups import Group
 from eris.training.memory import Memory
-from eris.training.optimisers import optimiser_rule
+from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining
 from eris.training.trainer import LocalUpdate
 
@@ -65,8 +65,9 @@ class Passes:
     targets: Tensor
     options: LocalTraining
 
-    def train(self, members: Sequence[Member], round: int, shared: bool) -> None:
-        """Let every member make its steps; ``shared`` says that all start from one model."""
+    def train(self, members: Sequence[Member], round: int) -> None:
+        """Let every member make its steps."""
+        shared = all(member.start is members[0].start for member in members)
         # Most steps first, so that those still training are always the first ones; equal clients
         # side by side, so that their layers are single products.
         order = sorted(members, key=lambda member: (-self._steps(member), len(member.part)))
@@ -98,11 +99,12 @@ class Passes:
     def _step(self, members: Sequence[Member], positions: Tensor | None, found: Found) -> None:
         """What ``TorchTrainer`` does with a step's gradient, for one client after another."""
         options, rule = self.options, optimiser_rule(self.options)
-        for row, (member, gradient, loss) in enumerate(zip(members, *found, strict=True)):
+        each = zip(members, found.gradients, found.losses, strict=True)
+        for row, (member, gradient, loss) in enumerate(each):
             position = member.start if positions is None else positions[row]
             if options.proximal and positions is not None:
                 gradient = gradient + options.proximal * (position - member.start)
-            direction = rule.direction(gradient, position, member.memory)
+            direction = step_direction(rule, gradient, position, member.memory, found.unused)
             if positions is not None:
                 position.sub_(direction, alpha=options.learning_rate)
             if member.total is not None:

@@ -41,8 +41,9 @@ def probe(
     try:
         saved = _Saved()
         with torch.autograd.graph.saved_tensors_hooks(saved.note, lambda tensor: tensor):
-            shared, _ = gradients.shared(position, inputs, targets, group)
-        stacked, _ = gradients.stacked(position.expand(2, -1).contiguous(), inputs, targets, group)
+            shared = gradients.shared(position, inputs, targets, group).gradients
+        own = position.expand(2, -1).contiguous()
+        stacked = gradients.stacked(own, inputs, targets, group).gradients
         if not torch.equal(before, torch.random.get_rng_state()):
             return Probe("the model draws random numbers (dropout, say), each client its own")
         alone = [_alone(gradients, position, *batch) for batch in (first, second)]
@@ -78,7 +79,4 @@ def _alone(gradients: GroupGradients, position: Tensor, inputs: Tensor, targets:
     with torch.enable_grad():
         outputs = flat.module(inputs.to(flat.device))
         loss = gradients.loss(outputs, targets.to(flat.device))
-        found = torch.autograd.grad(
-            loss, flat.parameters, allow_unused=True, materialize_grads=True
-        )
-    return torch.cat([piece.reshape(-1) for piece in found])
+        return flat.gradient(torch.autograd.grad(loss, flat.parameters, allow_unused=True))

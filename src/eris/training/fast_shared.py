@@ -258,8 +258,11 @@ class SharedCalls(Calls):
 
 def shared_gradients(
     uses: Sequence[Use], loss: Tensor, group: Group, shapes: Sequence[torch.Size]
-) -> list[Tensor]:
-    """Every client's flat gradient of a loss that is the sum of the clients' losses."""
+) -> tuple[list[Tensor], list[bool]]:
+    """Every client's flat gradient of a loss that is the sum of the clients' losses.
+
+    And of each parameter whether the loss reaches it.
+    """
     arrived = torch.autograd.grad(loss, [use.edge for use in uses], allow_unused=True)
     parts: list[list[Sequence[Tensor] | Tensor]] = [[] for _ in shapes]
     with torch.no_grad():
@@ -269,10 +272,11 @@ def shared_gradients(
             for number, pieces in use.pieces(gradient, group):
                 if number is not None:
                     parts[number].append(pieces)
+        used = [bool(pieces) for pieces in parts]
         if all(len(pieces) == 1 and isinstance(pieces[0], Tensor) for pieces in parts):
             # Rows of every parameter: joined in one copy instead of one a client.
-            return list(torch.cat([pieces[0].flatten(1) for pieces in parts], dim=1))  # type: ignore[union-attr]
-        return [_row(parts, shapes, client) for client in range(len(group))]
+            return list(torch.cat([pieces[0].flatten(1) for pieces in parts], dim=1)), used  # type: ignore[union-attr]
+        return [_row(parts, shapes, client) for client in range(len(group))], used
 
 
 def _row(

@@ -94,9 +94,9 @@ def _products(entered: Tensor, weights: Tensor, biases: Tensor | None) -> Tensor
     return left.transpose(1, 2).reshape(-1, *entered.shape[2:-1], weights.shape[1])
 
 
-def stacked_gradients(stacks: Sequence[Tensor], loss: Tensor) -> list[Tensor]:
-    """Every client's flat gradient of a loss that is the sum of the clients' losses."""
-    # A parameter the loss does not reach has gradient zero, not none.
-    found = torch.autograd.grad(loss, stacks, allow_unused=True, materialize_grads=True)
-    flat = [one.flatten(1) if one.dim() > 1 else one.unsqueeze(1) for one in found]
+def stacked_gradients(stacks: Sequence[Tensor], found: Sequence[Tensor | None]) -> list[Tensor]:
+    """Every client's flat gradient, from those of the stacks; a stack without one has zeros."""
+    pairs = zip(stacks, found, strict=True)
+    whole = [torch.zeros_like(stack) if one is None else one for stack, one in pairs]
+    flat = [one.flatten(1) if one.dim() > 1 else one.unsqueeze(1) for one in whole]
     return [torch.cat([piece[client] for piece in flat]) for client in range(len(stacks[0]))]

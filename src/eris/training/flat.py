@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -63,7 +64,10 @@ class FlatParameters:
             if parameter.dtype != torch.float32:
                 raise InvalidSetting(f"parameters of {kind}", parameter.dtype, "float32 throughout")
         self._shapes = [parameter.shape for parameter in self.parameters]
-        self._count = sum(parameter.numel() for parameter in self.parameters)
+        ends = list(accumulate(shape.numel() for shape in self._shapes))
+        self.places = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        """Where each parameter lies in the vector."""
+        self._count = ends[-1]
 
     def __len__(self) -> int:
         return self._count
@@ -117,12 +121,19 @@ class FlatParameters:
         kind = type(self.module).__name__
         raise InvalidSetting(f"trainable parameters of {kind}", found, expected)
 
+    def unused(self, gradients: Sequence[object | None]) -> list[slice]:
+        """Where those parameters lie that have no gradient at all."""
+        pairs = zip(self.places, gradients, strict=True)
+        return [place for place, gradient in pairs if gradient is None]
+
+    def gradient(self, pieces: Sequence[Tensor | None]) -> Tensor:
+        """The parameters' gradients as one vector; a parameter without one has zeros."""
+        pairs = zip(self.parameters, pieces, strict=True)
+        return joined([torch.zeros_like(of) if piece is None else piece for of, piece in pairs])
+
     def _cut(self, position: Tensor) -> Iterator[Tensor]:
-        start = 0
-        for shape in self._shapes:
-            end = start + shape.numel()
-            yield position[start:end].view(shape)
-            start = end
+        pairs = zip(self.places, self._shapes, strict=True)
+        return (position[place].view(shape) for place, shape in pairs)
 
 
 def joined(pieces: Sequence[Tensor]) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from eris.core.errors import InvalidSetting
-from eris.training.flat import FlatParameters, joined
+from eris.training.flat import FlatParameters
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """The mean loss of a batch from the model's output and the targets."""
@@ -35,6 +35,8 @@ class ClientGradients:
 
     def __init__(self, flat: FlatParameters, inputs: Tensor, targets: Tensor, loss: Loss) -> None:
         self.flat, self.inputs, self.targets, self.loss = flat, inputs, targets, loss
+        self.unused: list[slice] = []
+        """Where parameters lie that the last ``mean`` did not use; ``each`` counts all as used."""
         self._vmapped = True  # until the model turns out not to allow it
 
     def __len__(self) -> int:
@@ -48,14 +50,17 @@ class ClientGradients:
             loss = self.loss(self.flat.module(inputs), targets)
             if loss.dim() != 0:
                 raise InvalidSetting("shape of the loss", tuple(loss.shape), "(), a batch's mean")
-            # A parameter the loss does not reach has gradient zero, not none.
-            pieces = torch.autograd.grad(
-                loss, self.flat.parameters, allow_unused=True, materialize_grads=True
-            )
-        return joined(pieces), float(loss.detach())
+            pieces = torch.autograd.grad(loss, self.flat.parameters, allow_unused=True)
+        self.unused = self.flat.unused(pieces)
+        return self.flat.gradient(pieces), float(loss.detach())
 
     def each(self, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
         """The gradients of the chosen samples, one a row, and the mean of their losses."""
+        found = self._each(position, chosen)
+        self.unused = []
+        return found
+
+    def _each(self, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
         if self._vmapped:
             drawn = torch.random.get_rng_state()
             try:

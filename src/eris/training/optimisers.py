@@ -13,6 +13,7 @@ are frozen; what is remembered is a ``Memory`` that goes in and is updated in pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,6 +91,29 @@ class Adam:
         if self.weight_decay and self.decoupled:
             direction.add_(position, alpha=self.weight_decay)
         return direction
+
+
+def step_direction(
+    rule: OptimiserRule,
+    gradient: Tensor,
+    position: Tensor,
+    memory: Memory,
+    unused: Sequence[slice],
+) -> Tensor:
+    """The rule's direction, without the parameters that a step does not use, as in ``torch.optim``.
+
+    Such a parameter gets no weight decay, does not coast on, and keeps its momentum and moments.
+    """
+    if not unused:
+        return rule.direction(gradient, position, memory)
+    before = {name: value.clone() for name, value in memory.items()}
+    direction = rule.direction(gradient, position, memory).clone()
+    for place in unused:
+        direction[place] = 0
+        for name, value in memory.items():
+            if len(value) == len(direction):
+                value[place] = before[name][place] if name in before else 0
+    return direction
 
 
 def optimiser_rule(options: LocalTraining) -> OptimiserRule:

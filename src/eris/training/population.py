@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -44,6 +44,29 @@ class Population(Protocol):
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``; clients it does not name are as if they never trained."""
+        ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A population that trains several clients in one pass, which may move the last bits.
+
+    An engine keeps lanes together, so that it does not matter where a client is hosted, and tells
+    all copies of the population when one has found its passes wrong.
+    """
+
+    @property
+    def lanes(self) -> int:
+        """Client k is in lane k mod ``lanes``; only clients of one lane are trained together."""
+        ...
+
+    @property
+    def apart(self) -> int | None:
+        """The round after which clients train one after another because a pass was wrong."""
+        ...
+
+    def train_apart(self, after: int) -> None:
+        """Train clients one after another in all later rounds."""
         ...
 
 
@@ -106,7 +129,8 @@ class Trainers:
         kept: dict[int, dict[str, Vector]] = {}
         for key, value in state.items():
             number, _, name = key.partition("/")
-            kept.setdefault(int(number), {})[name] = value
+            if number != "all":  # what concerns passes of several clients
+                kept.setdefault(int(number), {})[name] = value
         for client, trainer in enumerate(self._trainers):
             if isinstance(trainer, StatefulTrainer):
                 trainer.restore(kept.get(client, {}))

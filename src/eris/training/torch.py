@@ -39,7 +39,7 @@ from eris.training.evaluation import (
 from eris.training.flat import FlatParameters, flatten, parameter_count, unflatten
 from eris.training.gradients import Chosen, ClientGradients, Loss, check_forward
 from eris.training.memory import Memory, restored, saved
-from eris.training.optimisers import optimiser_rule
+from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
 from eris.training.private import NoisySteps
 from eris.training.statistics import mixing_layer, statistics_length, using_statistics
@@ -260,7 +260,9 @@ class TorchTrainer:
                 gradient, loss = gradient_of(step, position, chosen)
                 if options.proximal:
                     gradient = gradient + options.proximal * (position - start)
-                direction = self._optimiser.direction(gradient, position, remembered)
+                direction = step_direction(
+                    self._optimiser, gradient, position, remembered, self._gradients.unused
+                )
                 position.sub_(direction, alpha=options.learning_rate)
                 total.add_(direction)
                 losses += loss

@@ -9,9 +9,10 @@ across the kink of a ReLU or of max pooling: then it differs as the loop's own d
 changed in its last bit, by some 10⁻⁴.
 
 Which way is taken depends on the settings, the model, the first samples of the first two clients
-and the clients' numbers of samples, never on how long anything takes. The fast path does not use
-PyTorch's own threads and puts clients into passes without regard to ``threads``, so that on it this
-setting does not change a bit; which clients are asked for together may change the last one.
+and what a check of real passes finds (``fast_check``), never on how long anything takes. The fast
+path does not use PyTorch's own threads. Who shares a pass follows from the clients' numbers and
+sizes and from who takes part, not from ``threads`` and not from which process hosts whom: clients
+are in fixed lanes, passes never cross them, and an engine keeps a lane together.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import copy
 import logging
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, Unpack
@@ -30,13 +31,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
+from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.training.evaluation import check_data
+from eris.training.fast_check import is_checked, is_wrong
 from eris.training.fast_gradients import GroupGradients, class_numbers
 from eris.training.fast_passes import Member, Passes
 from eris.training.fast_probe import Probe, probe
 from eris.training.flat import FlatParameters
-from eris.training.gradients import Loss
+from eris.training.gradients import Loss, check_forward
 from eris.training.memory import Memory
 from eris.training.options import LocalTraining, TrainerSettings, at_least_one, one_of
 from eris.training.torch import TorchTrainer, single_threaded
@@ -53,9 +56,10 @@ VECTORS = 5
 """Vectors of the model's length that a client needs in a pass: its model, its gradient twice (by
 parameter and joined), its update and its momentum."""
 
-ALONE = 0.5
-"""A client that fills more of a pass than this has it to itself. Its layers are then large enough
-to keep PyTorch busy, and the plain loop is as fast (ResNet-9 on 16 images is such a client)."""
+MOST_LANES = 8
+IN_A_LANE = 12
+"""Clients that are enough to spread the cost of calling PyTorch; so many that eight lanes are full
+are dealt to eight."""
 
 FEW = 8
 """Populations up to this size are trained one by one without a word."""
@@ -107,10 +111,15 @@ class TorchPopulation:
         self._inputs, self._targets, self._parts = inputs, targets, parts
         self._path, self._threads, self._budget = path, threads, memory_budget_mib << 20
         self._flat = FlatParameters(copy.deepcopy(model), self._options.running_statistics)
+        check_forward(self._flat, inputs)
         self._memories: dict[int, dict[str, Vector]] = {}
+        self._apart: int | None = None
         gradients = GroupGradients(self._flat, loss, class_numbers(targets))
         self._passes = Passes(gradients, inputs, targets, self._options)
         self._probe = self._choose(path)
+        # An even number, so that two cores finish together.
+        shared = 2 * min(MOST_LANES // 2, max(1, len(parts) // (2 * IN_A_LANE)))
+        self._lanes = len(parts) if self._probe.obstacle is not None else shared
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -118,7 +127,23 @@ class TorchPopulation:
     @property
     def obstacle(self) -> str | None:
         """Why clients are trained one after another; None where they are trained together."""
+        if self._apart is not None:
+            return f"in round {self._apart} a pass of several clients differed from the plain loop"
         return self._probe.obstacle
+
+    @property
+    def lanes(self) -> int:
+        """Client k is in lane k mod ``lanes``; only clients of one lane are trained together."""
+        return self._lanes
+
+    @property
+    def apart(self) -> int | None:
+        """The round after which clients train one after another because a pass was wrong."""
+        return self._apart
+
+    def train_apart(self, after: int) -> None:
+        """Train clients one after another in all later rounds."""
+        self._apart = after if self._apart is None else min(self._apart, after)
 
     @property
     def uses_of_a_sample(self) -> int:
@@ -140,17 +165,15 @@ class TorchPopulation:
             raise InvalidSetting("models", f"{len(models)} of them", f"{len(clients)}, one each")
         # A client asked for twice goes on from its own first update.
         twice = len(set(clients)) < len(clients)
-        if self.obstacle is not None or noise is not None or twice:
+        apart = self._apart is not None and round > self._apart
+        if apart or self._probe.obstacle is not None or noise is not None or twice:
             return self._one_by_one(clients, models, round, noise)
-        parts = [self._part(client) for client in clients]
-        shares = [self._share_of_a_pass(part) for part in parts]
-        if self._path == "auto" and self._threads == 1 and min(shares, default=1) > ALONE:
-            return self._one_by_one(clients, models, round, noise)
-        return self._together(clients, models, round, parts, passes(shares))
+        return _in_order(self._together(clients, models, round))
 
     def state(self) -> dict[str, Vector]:
-        """What clients keep between rounds, named "client/what"."""
-        return {
+        """What clients keep between rounds, named "client/what", and ``apart`` as "all/apart"."""
+        apart = {} if self._apart is None else {"all/apart": np.array([self._apart], np.float32)}
+        return apart | {
             f"{client}/{name}": value.copy()
             for client, memory in sorted(self._memories.items())
             for name, value in memory.items()
@@ -159,15 +182,19 @@ class TorchPopulation:
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``, of this class or of ``Trainers`` over the same clients."""
         kept: dict[int, dict[str, Vector]] = {}
+        apart = None
         for key, value in state.items():
             number, _, name = key.partition("/")
+            if key == "all/apart":
+                apart = int(value[0])
+                continue
             if not number.isdecimal() or int(number) >= len(self) or not name:
                 expected = f"'client/what' of clients 0 to {len(self) - 1}"
                 raise InvalidSetting("name in the state", key, expected)
             kept.setdefault(int(number), {})[name] = value.copy()
         for client, memory in kept.items():
             self._trainer(client).restore(memory)  # refuses what does not fit
-        self._memories = kept
+        self._memories, self._apart = kept, apart
 
     # -- one after another --------------------------------------------------------------------
 
@@ -180,14 +207,19 @@ class TorchPopulation:
     ) -> Iterator[LocalUpdate]:
         for position, client in enumerate(clients):
             model = models if isinstance(models, np.ndarray) else models[position]
-            trainer = self._trainer(client)
-            trainer.restore(self._memories.get(client, {}))
-            if noise is None:
-                update = trainer.update(model, round)
-            else:
-                update = trainer.private_update(model, round, noise)
-            self._keep(client, trainer.state())
+            update, memory = self._alone(client, model, round, noise)
+            self._keep(client, memory)
             yield update
+
+    def _alone(
+        self, client: int, model: Vector, round: int, noise: PerSampleNoise | None = None
+    ) -> tuple[LocalUpdate, dict[str, Vector]]:
+        """A client's update by the plain loop, and what it would keep."""
+        trainer = self._trainer(client)
+        trainer.restore(self._memories.get(client, {}))
+        if noise is None:
+            return trainer.update(model, round), trainer.state()
+        return trainer.private_update(model, round, noise), trainer.state()
 
     def _trainer(self, client: int) -> TorchTrainer:
         part = torch.from_numpy(self._part(client))
@@ -215,46 +247,88 @@ class TorchPopulation:
     # -- together -----------------------------------------------------------------------------
 
     def _together(
-        self,
-        clients: Sequence[int],
-        models: Vector | Sequence[Vector],
-        round: int,
-        parts: Sequence[Indices],
-        together: Sequence[Sequence[int]],
-    ) -> Iterator[LocalUpdate]:
-        shared = self._flat.checked(models) if isinstance(models, np.ndarray) else None
-        groups = (
-            [
-                self._member(clients[at], parts[at], models[at] if shared is None else shared)
-                for at in places
-            ]
-            for places in together
+        self, clients: Sequence[int], models: Vector | Sequence[Vector], round: int
+    ) -> Iterator[tuple[int, LocalUpdate]]:
+        """The updates pass by pass, each with its client's place in ``clients``."""
+        each = [models] * len(clients) if isinstance(models, np.ndarray) else models
+        groups = self._groups(clients)
+        members = (
+            self._members([clients[at] for at in group], [each[at] for at in group])
+            for group in groups
         )
         self._flat.module.train()
-        for done in self._trained(groups, round, shared is not None):
-            for member in done:
+        for group, done in zip(groups, self._trained(members, round), strict=True):
+            lane = done[0].client % self._lanes
+            right = None
+            if len(done) > 1 and is_checked(self._options.seed, round, lane, self._lanes):
+                right = self._checked(done, round)
+            for number, (at, member) in enumerate(zip(group, done, strict=True)):
+                update, memory = member.update(), _vectors(member.memory)
+                if right is not None:
+                    update, memory = right[number]
                 if self._options.keep_momentum:
-                    self._keep(member.client, _vectors(member.memory))
-                yield member.update()
+                    self._keep(member.client, memory)
+                yield at, update
 
-    def _member(self, client: int, part: Indices, model: Vector | Tensor) -> Member:
-        start = model if isinstance(model, Tensor) else self._flat.checked(model)
-        kept = self._memories.get(client, {}) if self._options.keep_momentum else {}
-        memory: Memory = {name: torch.tensor(value) for name, value in kept.items()}
-        return Member(client, part, memory, start)
+    def _groups(self, clients: Sequence[int]) -> list[list[int]]:
+        """Who shares a pass, lane by lane, as places in ``clients``."""
+        lanes: dict[int, list[int]] = defaultdict(list)
+        for at, client in enumerate(clients):
+            lanes[client % self._lanes].append(at)
+        return [
+            [places[at] for at in together]
+            for places in lanes.values()
+            for together in passes([self._share_of_a_pass(clients[at]) for at in places])
+        ]
 
-    def _share_of_a_pass(self, part: Indices) -> float:
+    def _checked(
+        self, done: Sequence[Member], round: int
+    ) -> list[tuple[LocalUpdate, dict[str, Vector]]] | None:
+        """None for a pass that gave what the loop gives; else what the loop gives, for good."""
+        starts = [member.start.cpu().numpy() for member in done]
+        with single_threaded():
+            alone = [self._alone(m.client, x, round) for m, x in zip(done, starts, strict=True)]
+            for member, start, (expected, _) in zip(done, starts, alone, strict=True):
+                client = member.client
+
+                def loop(model: Vector, client: int = client) -> Vector:
+                    return self._alone(client, model, round)[0].vector
+
+                name = Stream(self._options.seed, "last bit", round, client)
+                off = is_wrong(member.update().vector, expected.vector, start, name, loop)
+                if off is not None:
+                    log.warning(
+                        "round %d: trained in one pass with others, client %d's update is off that "
+                        "of the plain loop by %.2g of its norm: the model's forward pass depends "
+                        "on who shares a batch; from now on clients are trained one after another",
+                        *(round, client, off),
+                    )
+                    self.train_apart(round)
+                    return alone
+        return None
+
+    def _members(self, clients: Sequence[int], models: Sequence[Vector]) -> list[Member]:
+        """The clients of a pass; those given one and the same model start from one tensor."""
+        starts = {id(model): model for model in models}
+        copies = {name: self._flat.checked(model) for name, model in starts.items()}
+        found = []
+        for client, model in zip(clients, models, strict=True):
+            kept = self._memories.get(client, {}) if self._options.keep_momentum else {}
+            memory: Memory = {name: torch.tensor(value) for name, value in kept.items()}
+            found.append(Member(client, self._part(client), memory, copies[id(model)]))
+        return found
+
+    def _share_of_a_pass(self, client: int) -> float:
         """How much of a pass a client fills: of its activations, or of the memory it may use."""
-        activations = self._options.batch(len(part)) * self._probe.activation_bytes
+        samples = len(self._part(client))
+        activations = self._options.batch(samples) * self._probe.activation_bytes
         memory = 2 * activations + VECTORS * 4 * len(self._flat)
         return max(activations / PASS_BYTES, memory / self._budget)
 
-    def _trained(
-        self, groups: Iterator[list[Member]], round: int, shared: bool
-    ) -> Iterator[list[Member]]:
+    def _trained(self, groups: Iterator[list[Member]], round: int) -> Iterator[list[Member]]:
         def train(group: list[Member]) -> list[Member]:
             with single_threaded():
-                self._passes.train(group, round, shared)
+                self._passes.train(group, round)
             return group
 
         if self._threads == 1:
@@ -299,17 +373,26 @@ class TorchPopulation:
 def passes(shares: Sequence[float]) -> list[list[int]]:
     """Put clients, in their order, into passes of about equal size, each full at most.
 
-    The number of passes is even, so that two cores finish together.
-
     >>> passes([0.3] * 10)
-    [[0, 1], [2, 3, 4], [5, 6], [7, 8, 9]]
+    [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9]]
     """
-    count = min(len(shares), 2 * math.ceil(math.ceil(sum(shares)) / 2))
+    count = min(len(shares), math.ceil(sum(shares)))
     ends = np.cumsum(shares)
     middles = (ends - np.asarray(shares) / 2) / ends[-1:]
     chosen = np.minimum((middles * count).astype(np.int64), count - 1)
     found = [np.flatnonzero(chosen == number).tolist() for number in range(count)]
     return [places for places in found if places]
+
+
+def _in_order(updates: Iterator[tuple[int, LocalUpdate]]) -> Iterator[LocalUpdate]:
+    """By place, each as soon as it and all before it are there."""
+    ready: dict[int, LocalUpdate] = {}
+    due = 0
+    for at, update in updates:
+        ready[at] = update
+        while due in ready:
+            yield ready.pop(due)
+            due += 1
 
 
 def _vectors(memory: Memory) -> dict[str, Vector]:
