@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
 from eris.protocol.directory import Directory, Joined
+from eris.protocol.history import Mark
 from eris.protocol.standing import Standing
 
+ENTROPY = (f"{number:032x}" for number in itertools.count())
+
 CHARTER = json.dumps({"n": 44426, "plan": {"shards": 3}, "seed": 1})
-TERMS: dict[str, Any] = {"sizes": [4, 4, 4], "start_with": 2, "lease": 10.0}
+TERMS: dict[str, Any] = {"sizes": [4, 4, 4], "start_with": 2, "lease": 10.0, "entropy": "0" * 32}
 
 
 def founded(**changes: Any) -> Directory:
@@ -29,13 +33,24 @@ def join(directory: Directory, now: float, name: str, **changes: Any) -> Joined:
     return directory.join(now, name=name, **asked)
 
 
-def renew(directory: Directory, now: float, name: str, round: int) -> Standing:
-    return directory.renew(now, name, f"key of {name}", round=round)
+def renew(
+    directory: Directory, now: float, name: str, round: int, mark: Mark | None = None
+) -> Standing:
+    return directory.renew(now, name, f"key of {name}", round=round, mark=mark)
 
 
 def restored(directory: Directory, now: float, **changes: Any) -> Directory:
-    state = json.loads(json.dumps(directory.state()))
-    return Directory.restore(state, now, **{"charter": CHARTER, **TERMS, **changes})
+    """The directory after a start, when all members have been heard."""
+    begun = started_again(directory.state(), now, **changes)
+    begun._unheard.clear()
+    return begun
+
+
+def started_again(state: dict[str, Any], now: float, **changes: Any) -> Directory:
+    """The directory as its ledger has it, and it listens."""
+    state = json.loads(json.dumps(state))
+    terms = {"charter": CHARTER, **TERMS, "entropy": next(ENTROPY)}
+    return Directory.restore(state, now, **{**terms, **changes})
 
 
 def newest(standing: Standing) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:

@@ -4,6 +4,11 @@ A machine without I/O: requests and the time of the directory's own clock go in,
 It never sees an update or a model. Time decides only *when* a silent member is left out. What
 keeps a round from having two owners of a shard is counted in rounds: an owner publishes up to its
 permit (``through``) only, and a new view holds from the first round that no permit reaches.
+
+It is only as good as its memory. Before anything is registered or changed, what a member has seen
+of the ledger is compared with it (:mod:`eris.protocol.history`), and a directory that was started
+again listens to all members it knows, for a lease at most, before it answers anybody: one of them
+may know that its ledger is an older copy.
 """
 
 from __future__ import annotations
@@ -15,12 +20,22 @@ from typing import Any
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.protocol.charter import LONGEST_CHARTER, differences
-from eris.protocol.enrolment import Entry, Impostor, MemberStatus, NotAMember, Refused
+from eris.protocol.enrolment import Entry, Impostor, MemberStatus, NotAMember, NotYet, Refused
+from eris.protocol.history import History, Mark, OldCopy
 from eris.protocol.membership import NOBODY, View
-from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
+from eris.protocol.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.succession import Candidate, assign, heirs
 
-__all__ = ["Description", "Directory", "Impostor", "Joined", "NotAMember", "Refused"]
+__all__ = [
+    "Description",
+    "Directory",
+    "Impostor",
+    "Joined",
+    "NotAMember",
+    "NotYet",
+    "OldCopy",
+    "Refused",
+]
 
 FURTHEST = 4
 """Rounds more, at most, for an owner whose rounds are short: a round takes members a message there
@@ -29,22 +44,6 @@ MOST_MEMBERS = 10_000
 LAST_ROUND = 2**31
 KEPT_VIEWS = 8
 """Older ones are forgotten: a member that far behind gets a snapshot and the view in force."""
-
-"""Of a member's charter and the federation's: in what they differ, a line each."""
-
-
-@dataclass(frozen=True)
-class Joined:
-    """The answer to a member that joins, for the first time or again.
-
-    It may have published in rounds up to ``abstain_through`` before it started again, and must not
-    do so now. ``incarnation`` counts its starts.
-    """
-
-    number: int
-    abstain_through: int
-    standing: Standing
-    incarnation: int = 1
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,10 @@ class Directory:
 
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
     member is away after ``lease`` seconds of silence. With fewer than ``least_clients`` nothing can
-    be published: there is no new view until they are back, for every one costs rounds.
+    be published: there is no new view until they are back, for every one costs rounds. ``entropy``
+    are random characters that nobody else has, new ones for every start.
 
-    >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0)
+    >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
     >>> terms = {"charter": "{}", "client": True, "aggregator": True, "max_share": 1.0}
     >>> directory.join(0.0, **anna, **terms).standing.views[0].view.owners
@@ -94,6 +94,8 @@ class Directory:
         lease: float,
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
+        *,
+        entropy: str,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
             raise InvalidSetting("charter", f"{charter[:40]}…", f"at most {LONGEST_CHARTER} bytes")
@@ -110,6 +112,11 @@ class Directory:
         self.least_clients = least_clients
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
+        self.stale = ""
+        """Why nobody is served from this ledger, if it is an older copy."""
+        self._history = History.new(entropy)
+        self._unheard: set[str] = set()  # after a start: members that may know more
+        self._listens_until = 0.0
         self._members: list[Entry] = []  # by number
         self._numbers: dict[str, int] = {}
         self._views: tuple[Scheduled, ...] = ()
@@ -130,12 +137,14 @@ class Directory:
         client: bool,
         aggregator: bool,
         max_share: float,
+        mark: Mark | None = None,
     ) -> Joined:
         """Take a member in, or back in: at the address it had at once, elsewhere when it is away.
 
-        A name belongs to the key that first joined with it, until that member leaves.
+        A name belongs to the key that first joined with it, until that member leaves. ``mark`` is
+        the newest that the member has seen of this ledger.
         """
-        self._expire(now)
+        self._admit(now, name, fingerprint, mark)
         entry = Entry(name, fingerprint, address, client, aggregator, max_share)
         entry.check()
         number = self._numbers.get(name)
@@ -155,13 +164,20 @@ class Directory:
         return Joined(number, entry.through, self.standing(number), entry.incarnation)
 
     def renew(
-        self, now: float, name: str, fingerprint: str, *, round: int, incarnation: int | None = None
+        self,
+        now: float,
+        name: str,
+        fingerprint: str,
+        *,
+        round: int,
+        incarnation: int | None = None,
+        mark: Mark | None = None,
     ) -> Standing:
         """Keep a member's lease and let an owner publish up to ``lookahead`` rounds further.
 
         With its ``incarnation`` given, a start of the member before its last one is refused.
         """
-        self._expire(now)
+        self._admit(now, name, fingerprint, mark)
         number = self._known(name, fingerprint, incarnation)
         if not 0 <= round <= LAST_ROUND:
             raise Refused(f"round is {round}; expected 0 to {LAST_ROUND}")
@@ -201,13 +217,14 @@ class Directory:
         *,
         incarnation: int | None = None,
         published: int | None = None,
+        mark: Mark | None = None,
     ) -> None:
         """End a member's lease at once.
 
         What it was permitted still counts, unless it says that it ``published`` up to a round only:
         it gives the rest back, so that the next view need not leave those rounds out.
         """
-        self._expire(now)
+        self._admit(now, name, fingerprint, mark)
         number = self._known(name, fingerprint, incarnation)
         member = self._members[number]
         through = member.through if published is None else min(member.through, max(0, published))
@@ -216,6 +233,8 @@ class Directory:
 
     def tick(self, now: float) -> bool:
         """Let time pass; says whether there is a new view."""
+        if self.stale or self._listening(now):
+            return False
         self._expire(now)
         return self._settle()
 
@@ -223,12 +242,13 @@ class Directory:
 
     def standing(self, number: int) -> Standing:
         """A member's place in the federation."""
-        return Standing(
-            number, self._views, self._addresses, self._members[number].through, self._round
-        )
+        through, mark = self._members[number].through, self._history.mark(self.revision)
+        return Standing(number, self._views, self._addresses, through, self._round, mark)
 
     def describe(self, now: float) -> Description:
         """Everything, for people; changes nothing."""
+        if self.stale:
+            raise OldCopy(self.stale)
         newest = self._views[-1] if self._views else None
         nobody = (NOBODY,) * len(self.sizes)
         owners = newest.view.owners if newest else nobody
@@ -251,6 +271,10 @@ class Directory:
             del member["expires"]  # of a clock that will be another one
         return {
             "charter": self.charter,
+            "revision": self.revision,
+            "secret": self._history.secret,
+            "terms": [list(term) for term in self._history.terms],
+            "stale": self.stale,
             "members": members,
             "views": [
                 {
@@ -276,12 +300,15 @@ class Directory:
         lease: float,
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
+        entropy: str,
     ) -> Directory:
-        """The directory as :meth:`state` described it.
+        """The directory as :meth:`state` described it, in a new term.
 
         Every lease counts as renewed now: nobody is left out because the directory was away.
         """
-        directory = cls(charter, sizes, start_with, lease, lookahead, least_clients)
+        directory = cls(
+            charter, sizes, start_with, lease, lookahead, least_clients, entropy=entropy
+        )
         try:
             begun_with = state["charter"]
             directory._members = [
@@ -289,7 +316,10 @@ class Directory:
             ]
             names = tuple(member.name for member in directory._members)
             directory._views = tuple(_view(stored, names) for stored in state["views"])
-        except (TypeError, KeyError, InvalidSetting) as damaged:
+            directory.revision, directory.stale = int(state["revision"]) + 1, str(state["stale"])
+            history = History.restored(state["secret"], state["terms"])
+            directory._history = history.goes_on(entropy, directory.revision)
+        except (TypeError, KeyError, ValueError) as damaged:
             raise ErisError(f"the directory's stored state makes no sense: {damaged}") from damaged
         if charter != begun_with:
             departures = directory._departures(charter, begun_with)
@@ -297,7 +327,43 @@ class Directory:
         directory._numbers = {name: number for number, name in enumerate(names)}
         directory._addresses = tuple(member.address for member in directory._members)
         directory._unsettled = True
+        directory._unheard, directory._listens_until = set(names), now + lease
         return directory
+
+    # -- whether it may decide ----------------------------------------------------------------
+
+    def _admit(self, now: float, name: str, fingerprint: str, mark: Mark | None) -> None:
+        """Refuse whoever may not be served, before anything is registered or changed."""
+        if self.stale:
+            raise OldCopy(self.stale)
+        if mark is not None:
+            try:
+                self._history.compare(mark, self.revision, name)
+            except OldCopy as known_by_the_member:
+                self.stale = str(known_by_the_member)
+                self.revision += 1
+                raise
+        self._hear(now, name, fingerprint)
+        if self._listening(now):
+            known = len(self._members)
+            raise NotYet(
+                f"it has started again and listens first whether its ledger is the newest, "
+                f"{self.lease:g} s at most: {known - len(self._unheard)} of {known} members heard"
+            )
+        self._expire(now)
+
+    def _hear(self, now: float, name: str, fingerprint: str) -> None:
+        """A member that is told to wait has been heard all the same."""
+        if name in self._unheard:
+            number = self._numbers[name]
+            if self._members[number].fingerprint == fingerprint:
+                self._unheard.remove(name)
+                self._members[number] = replace(self._members[number], expires=now + self.lease)
+
+    def _listening(self, now: float) -> bool:
+        if self._unheard and now >= self._listens_until:
+            self._unheard.clear()
+        return bool(self._unheard)
 
     # -- how it decides -----------------------------------------------------------------------
 

@@ -7,10 +7,26 @@ from typing import get_args
 
 from eris.core.errors import MalformedMessage
 from eris.protocol import directory_pb2 as wire
-from eris.protocol.directory import Description, Joined, ShardStatus
+from eris.protocol.directory import Description, ShardStatus
 from eris.protocol.enrolment import MemberStatus, Presence
+from eris.protocol.history import Mark
 from eris.protocol.membership import NOBODY, View
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.standing import Joined, Scheduled, Standing
+
+
+def mark_to_wire(mark: Mark | None) -> wire.Mark | None:
+    """A mark, if there is one."""
+    return None if mark is None else wire.Mark(**vars(mark))
+
+
+def mark_of(
+    message: wire.JoinRequest | wire.RenewRequest | wire.LeaveRequest | wire.Standing,
+) -> Mark | None:
+    """The mark that a message carries, if it does."""
+    if not message.HasField("mark"):
+        return None
+    mark = message.mark
+    return Mark(mark.ledger, mark.term, mark.revision, mark.seal)
 
 
 def standing_to_wire(standing: Standing, time: float) -> wire.Standing:
@@ -33,6 +49,7 @@ def standing_to_wire(standing: Standing, time: float) -> wire.Standing:
         through=standing.through,
         round=standing.round,
         time=time,
+        mark=mark_to_wire(standing.mark),
     )
 
 
@@ -50,7 +67,11 @@ def standing_from_wire(message: wire.Standing) -> Standing:
     if not message.me < len(message.addresses) >= len(names):
         reason = f"{len(message.addresses)} for member {message.me} of {len(names)}"
         raise MalformedMessage("standing.addresses", reason)
-    return Standing(message.me, views, tuple(message.addresses), message.through, message.round)
+    mark = mark_of(message)
+    if mark is not None:
+        mark.check()
+    addresses = tuple(message.addresses)
+    return Standing(message.me, views, addresses, message.through, message.round, mark)
 
 
 def joined_to_wire(joined: Joined, time: float) -> wire.Joined:

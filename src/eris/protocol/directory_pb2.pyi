@@ -7,18 +7,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("address", "charter", "client", "aggregator", "max_share")
+    __slots__ = ("address", "charter", "client", "aggregator", "max_share", "mark")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CHARTER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     AGGREGATOR_FIELD_NUMBER: _ClassVar[int]
     MAX_SHARE_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     address: str
     charter: str
     client: bool
     aggregator: bool
     max_share: float
-    def __init__(self, address: _Optional[str] = ..., charter: _Optional[str] = ..., client: bool = ..., aggregator: bool = ..., max_share: _Optional[float] = ...) -> None: ...
+    mark: Mark
+    def __init__(self, address: _Optional[str] = ..., charter: _Optional[str] = ..., client: bool = ..., aggregator: bool = ..., max_share: _Optional[float] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("ledger", "term", "revision", "seal")
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    ledger: str
+    term: str
+    revision: int
+    seal: str
+    def __init__(self, ledger: _Optional[str] = ..., term: _Optional[str] = ..., revision: _Optional[int] = ..., seal: _Optional[str] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("number", "abstain_through", "incarnation", "standing")
@@ -33,20 +47,24 @@ class Joined(_message.Message):
     def __init__(self, number: _Optional[int] = ..., abstain_through: _Optional[int] = ..., incarnation: _Optional[int] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("round", "incarnation")
+    __slots__ = ("round", "incarnation", "mark")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     round: int
     incarnation: int
-    def __init__(self, round: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    mark: Mark
+    def __init__(self, round: _Optional[int] = ..., incarnation: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
-    __slots__ = ("incarnation", "published")
+    __slots__ = ("incarnation", "published", "mark")
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     incarnation: int
     published: int
-    def __init__(self, incarnation: _Optional[int] = ..., published: _Optional[int] = ...) -> None: ...
+    mark: Mark
+    def __init__(self, incarnation: _Optional[int] = ..., published: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ("time",)
@@ -55,7 +73,7 @@ class Left(_message.Message):
     def __init__(self, time: _Optional[float] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("me", "members", "addresses", "views", "through", "round", "time")
+    __slots__ = ("me", "members", "addresses", "views", "through", "round", "time", "mark")
     ME_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     ADDRESSES_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +81,7 @@ class Standing(_message.Message):
     THROUGH_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TIME_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
     me: int
     members: _containers.RepeatedScalarFieldContainer[str]
     addresses: _containers.RepeatedScalarFieldContainer[str]
@@ -70,7 +89,8 @@ class Standing(_message.Message):
     through: int
     round: int
     time: float
-    def __init__(self, me: _Optional[int] = ..., members: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., views: _Optional[_Iterable[_Union[ScheduledView, _Mapping]]] = ..., through: _Optional[int] = ..., round: _Optional[int] = ..., time: _Optional[float] = ...) -> None: ...
+    mark: Mark
+    def __init__(self, me: _Optional[int] = ..., members: _Optional[_Iterable[str]] = ..., addresses: _Optional[_Iterable[str]] = ..., views: _Optional[_Iterable[_Union[ScheduledView, _Mapping]]] = ..., through: _Optional[int] = ..., round: _Optional[int] = ..., time: _Optional[float] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
 
 class ScheduledView(_message.Message):
     __slots__ = ("epoch", "from_round", "members", "clients", "owners")

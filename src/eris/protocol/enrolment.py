@@ -33,6 +33,10 @@ class NotAMember(Refused):
         super().__init__(message)
 
 
+class NotYet(ErisError):
+    """The directory cannot answer now, and will later."""
+
+
 @dataclass(frozen=True)
 class MemberStatus:
     """What the directory knows of a member, for people."""

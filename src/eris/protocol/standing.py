@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eris.protocol.history import Mark
 from eris.protocol.membership import View
 
 LOOKAHEAD = 2
@@ -30,7 +31,8 @@ class Standing:
     ``views`` are in the order of their epochs: the one in force and those that are to come; where
     two hold for a round, the later does. ``addresses[m]`` is where member m listens, empty while it
     is not known. ``through`` is the last round whose results this member may publish. ``round`` is
-    the highest round that any member has reported.
+    the highest round that any member has reported. ``mark`` is of the ledger that says so; a
+    roster has none.
     """
 
     me: int
@@ -38,3 +40,18 @@ class Standing:
     addresses: tuple[str, ...]
     through: int
     round: int
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The answer to a member that joins, for the first time or again.
+
+    It may have published in rounds up to ``abstain_through`` before it started again, and must not
+    do so now. ``incarnation`` counts its starts.
+    """
+
+    number: int
+    abstain_through: int
+    standing: Standing
+    incarnation: int = 1

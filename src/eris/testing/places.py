@@ -83,12 +83,13 @@ class Authority:
             "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
             "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
+        self._starts = 0
         self.directory: Directory | None = None
         self.roster: tuple[Scheduled, ...] = ()
         if shape.roster:
             self.roster = (Scheduled(shape.roster_view(sizes), 1),)
         else:
-            self.directory = make(**self._terms)
+            self.directory = make(**self._terms, entropy=self._entropy())
             self._stored = (self.directory.revision, self.directory.state())
 
     # -- a directory --------------------------------------------------------------------------
@@ -131,6 +132,11 @@ class Authority:
         if directory.revision != self._stored[0]:
             self._stored = (directory.revision, directory.state())
 
+    def _entropy(self) -> str:
+        """Other characters for every start."""
+        self._starts += 1
+        return f"{self._starts:032}"
+
     def fail(self) -> None:
         """The directory stops."""
         self.directory = None
@@ -139,7 +145,9 @@ class Authority:
         """The directory comes back with its disk."""
         if self.directory is None and not self.roster:
             stored = json.loads(json.dumps(self._stored[1]))
-            self.directory = self._make.restore(stored, self._clock(), **self._terms)
+            self.directory = self._make.restore(
+                stored, self._clock(), **self._terms, entropy=self._entropy()
+            )
             self._stored = (self.directory.revision, stored)
 
     # -- a roster -----------------------------------------------------------------------------

@@ -156,12 +156,15 @@ def test_a_permit_is_on_disk_before_it_is_told_and_outlives_the_directory(world:
             through = (await anna.renew(5)).through
         world.now = 10_000.0
         async with world.hosted(), world.line("anna") as again, world.line("ben") as ben:
+            with pytest.raises(DirectoryUnavailable, match="1 of 2 members heard"):
+                await join(again, "anna")
+            assert (await join(ben, "ben")).incarnation == 2
             with pytest.raises(NotAMember):  # a process that started anew has to say so
                 await again.renew(6)
             joined = await join(again, "anna")
             assert (joined.number, joined.abstain_through, joined.incarnation) == (0, through, 2)
             assert (await again.renew(6)).through == 8
-            assert len((await join(ben, "ben")).standing.views) == 1  # and nobody was left out
+            assert len((await ben.renew(6)).views) == 1  # and nobody was left out
 
     run(test)
 

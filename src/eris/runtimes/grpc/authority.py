@@ -6,17 +6,18 @@ that time each other out would split the federation.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Protocol
 
 from eris.core.errors import ErisError
-from eris.protocol.directory import Joined
 from eris.protocol.membership import View
 from eris.protocol.settings import Settings
-from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
+from eris.protocol.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.succession import Candidate, assign
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
+from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.roster import Roster
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.storage import replace
@@ -46,10 +47,13 @@ class Authority(Protocol):
 
 
 class DirectoryAuthority:
-    """A directory somewhere on the network."""
+    """A directory somewhere on the network; what it answers is noted before anybody acts on it."""
 
-    def __init__(self, client: DirectoryClient, settings: NodeSettings, charter: str) -> None:
+    def __init__(
+        self, client: DirectoryClient, settings: NodeSettings, charter: str, memory: Memory
+    ) -> None:
         self._client, self._settings, self._charter = client, settings, charter
+        self._memory = memory
 
     @property
     def clock_offset(self) -> float | None:
@@ -59,21 +63,34 @@ class DirectoryAuthority:
     async def join(self, address: str) -> Joined:
         """Become a member, or one again."""
         node = self._settings.node
-        return await self._client.join(
+        joined = await self._client.join(
             address=address,
             charter=self._charter,
             client=node.client,
             aggregator=node.aggregator,
             max_share=node.max_share,
+            mark=self._memory.mark,
         )
+        await self._note(joined.standing)
+        return joined
 
     async def renew(self, round: int) -> Standing:
         """Keep the lease."""
-        return await self._client.renew(round)
+        standing = await self._client.renew(round, self._memory.mark)
+        await self._note(standing)
+        return standing
 
     async def leave(self, published: int | None) -> None:
         """End the lease."""
-        await self._client.leave(published)
+        await self._client.leave(published, self._memory.mark)
+
+    async def _note(self, standing: Standing) -> None:
+        """Before the federation has begun there is nothing to act on, nor a run to belong to."""
+        if standing.views:
+            try:
+                await asyncio.to_thread(self._memory.keep, standing.mark)
+            except ErisError as failed:
+                raise DirectoryUnavailable(str(failed)) from failed
 
 
 class RosterAuthority:

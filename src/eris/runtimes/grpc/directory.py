@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
 import grpc
@@ -24,6 +24,7 @@ from eris.protocol.directory import (
     Impostor,
     Joined,
     NotAMember,
+    NotYet,
     Refused,
 )
 from eris.protocol.directory_codec import (
@@ -31,9 +32,12 @@ from eris.protocol.directory_codec import (
     description_to_wire,
     joined_from_wire,
     joined_to_wire,
+    mark_of,
+    mark_to_wire,
     standing_from_wire,
     standing_to_wire,
 )
+from eris.protocol.history import Mark
 from eris.protocol.standing import Standing
 from eris.runtimes.grpc.ledger import Ledger
 
@@ -91,7 +95,7 @@ class DirectoryService:
             "Join": self._method(wire.JoinRequest, self._join),
             "Renew": self._method(wire.RenewRequest, self._renew),
             "Leave": self._method(wire.LeaveRequest, self._leave),
-            "Describe": self._method(wire.DescribeRequest, self._describe),
+            "Describe": self._method(wire.DescribeRequest, self._describe, saves=False),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
@@ -106,7 +110,7 @@ class DirectoryService:
 
     # -- methods ------------------------------------------------------------------------------
 
-    async def _join(self, caller: tuple[str, str], request: wire.JoinRequest) -> wire.Joined:
+    def _join(self, caller: tuple[str, str], request: wire.JoinRequest) -> wire.Joined:
         name, fingerprint = caller
         joined = self.directory.join(
             self._clock(),
@@ -117,28 +121,34 @@ class DirectoryService:
             client=request.client,
             aggregator=request.aggregator,
             max_share=request.max_share,
+            mark=mark_of(request),
         )
-        await self._save()
         return joined_to_wire(joined, self._wall_clock())
 
-    async def _renew(self, caller: tuple[str, str], request: wire.RenewRequest) -> wire.Standing:
+    def _renew(self, caller: tuple[str, str], request: wire.RenewRequest) -> wire.Standing:
         incarnation = _joined_before(request.incarnation)
         standing = self.directory.renew(
-            self._clock(), *caller, round=request.round, incarnation=incarnation
+            self._clock(),
+            *caller,
+            round=request.round,
+            incarnation=incarnation,
+            mark=mark_of(request),
         )
-        await self._save()
         return standing_to_wire(standing, self._wall_clock())
 
-    async def _leave(self, caller: tuple[str, str], request: wire.LeaveRequest) -> wire.Left:
+    def _leave(self, caller: tuple[str, str], request: wire.LeaveRequest) -> wire.Left:
         incarnation = _joined_before(request.incarnation)
         published = request.published if request.HasField("published") else None
-        self.directory.leave(self._clock(), *caller, incarnation=incarnation, published=published)
-        await self._save()
+        self.directory.leave(
+            self._clock(),
+            *caller,
+            incarnation=incarnation,
+            published=published,
+            mark=mark_of(request),
+        )
         return wire.Left(time=self._wall_clock())
 
-    async def _describe(
-        self, caller: tuple[str, str], request: wire.DescribeRequest
-    ) -> wire.Description:
+    def _describe(self, caller: tuple[str, str], request: wire.DescribeRequest) -> wire.Description:
         description = self.directory.describe(self._clock())
         return description_to_wire(description, self._wall_clock())
 
@@ -147,20 +157,27 @@ class DirectoryService:
     def _method(
         self,
         kind: type[Request],
-        act: Callable[[tuple[str, str], Request], Awaitable[Message]],
+        act: Callable[[tuple[str, str], Request], Message],
+        *,
+        saves: bool = True,
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def answer(data: bytes, context: Context) -> bytes:
             try:
                 caller = self._identify(context)
                 if len(data) > LARGEST_REQUEST:
                     raise Refused(f"a request has {len(data)} bytes; at most {LARGEST_REQUEST}")
-                return (await act(caller, kind.FromString(data))).SerializeToString()
+                try:
+                    decided = act(caller, kind.FromString(data))
+                finally:
+                    if saves:
+                        await self._save()  # a refusal may be a decision, too
+                return decided.SerializeToString()
             except DecodeError:
                 code, reason = grpc.StatusCode.INVALID_ARGUMENT, f"no {kind.DESCRIPTOR.name}"
             except Refused as refused:
                 code = CODES.get(type(refused), grpc.StatusCode.FAILED_PRECONDITION)
                 reason = str(refused)
-            except DirectoryUnavailable as unavailable:
+            except (DirectoryUnavailable, NotYet) as unavailable:
                 code, reason = grpc.StatusCode.UNAVAILABLE, str(unavailable)
             except ErisError as unknown:
                 code, reason = grpc.StatusCode.UNAUTHENTICATED, str(unknown)
@@ -209,7 +226,14 @@ class DirectoryClient:
         self._incarnation = 0
 
     async def join(
-        self, *, address: str, charter: str, client: bool, aggregator: bool, max_share: float
+        self,
+        *,
+        address: str,
+        charter: str,
+        client: bool,
+        aggregator: bool,
+        max_share: float,
+        mark: Mark | None = None,
     ) -> Joined:
         """Become a member that listens at ``address``, or one again."""
         request = wire.JoinRequest(
@@ -218,6 +242,7 @@ class DirectoryClient:
             client=client,
             aggregator=aggregator,
             max_share=max_share,
+            mark=mark_to_wire(mark),
         )
         answer, middle = await self._call("Join", request, wire.Joined)
         self.clock_offset = answer.standing.time - middle
@@ -225,16 +250,20 @@ class DirectoryClient:
         self._incarnation = joined.incarnation
         return joined
 
-    async def renew(self, round: int) -> Standing:
+    async def renew(self, round: int, mark: Mark | None = None) -> Standing:
         """Keep the lease, having reached a round."""
-        request = wire.RenewRequest(round=round, incarnation=self._incarnation)
+        request = wire.RenewRequest(
+            round=round, incarnation=self._incarnation, mark=mark_to_wire(mark)
+        )
         answer, middle = await self._call("Renew", request, wire.Standing)
         self.clock_offset = answer.time - middle
         return self._understood(standing_from_wire, answer)
 
-    async def leave(self, published: int | None = None) -> None:
+    async def leave(self, published: int | None = None, mark: Mark | None = None) -> None:
         """End the lease, and give back what was permitted beyond the last round published in."""
-        request = wire.LeaveRequest(incarnation=self._incarnation, published=published)
+        request = wire.LeaveRequest(
+            incarnation=self._incarnation, published=published, mark=mark_to_wire(mark)
+        )
         await self._call("Leave", request, wire.Left)
 
     async def describe(self) -> Description:

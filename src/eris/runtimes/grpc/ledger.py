@@ -1,25 +1,29 @@
 """The directory's state on disk: one SQLite file, written before anybody is told.
 
 What has been saved survives the end of the process and of the power: an answer that left can never
-be forgotten. One process at a time may hold the file.
+be forgotten. One process at a time may hold the file; others may read it, for a copy
+(:func:`backup`). Its newest revisions are in ``directory.sqlite-wal``: a copy of the one file alone
+is of an older ledger, or of none.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from eris.core.errors import ErisError
-from eris.files import PRIVATE
+from eris.files import PRIVATE, synced
 
 APPLICATION = 0x45524953  # "ERIS"
-FORMAT = 1
+FORMAT = 2
+FEDERATION = ("charter", "revision", "secret", "terms", "stale")
 MEMBER = {
     "name": "TEXT NOT NULL UNIQUE",
     "fingerprint": "TEXT NOT NULL",
@@ -36,6 +40,9 @@ MEMBER = {
 KINDS = {"TEXT": str, "INTEGER": int, "REAL": float}
 VIEW = ("epoch", "from_round", "members", "clients", "owners")
 
+PATIENCE = 5.0
+"""Seconds to wait for another process that has the file locked."""
+
 Row = tuple[Any, ...]
 
 
@@ -45,7 +52,7 @@ class LedgerDamaged(ErisError):
     def __init__(self, path: Path, what: object) -> None:
         super().__init__(
             f"{path}, the directory's ledger, is damaged ({what}); put its last copy back if "
-            f"nothing has happened since, otherwise begin a new federation from a saved model: "
+            f"nothing has happened since, otherwise let all members begin anew with empty folders: "
             f"without the ledger nobody knows which rounds have been published"
         )
 
@@ -66,69 +73,77 @@ class Ledger:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._one_at_a_time = threading.Lock()
+        self._held = self._hold()
         try:
-            # Made here, lest others may read it; what SQLite puts beside it is made alike.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, PRIVATE))
+            _touch(self.path)
             # Any thread may save: a commit waits for the disk.
             self._file = sqlite3.connect(
-                self.path, timeout=0, isolation_level=None, check_same_thread=False
+                self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
             )
-        except (OSError, sqlite3.Error) as error:
-            raise LedgerUnwritable(self.path, error) from error
-        try:
             self._open()
             self._saved = self._read()
         except BaseException as error:
-            self._file.close()
+            self.close()
             if isinstance(error, sqlite3.DatabaseError):
                 raise self._explained(error) from error
+            if isinstance(error, OSError):
+                raise LedgerUnwritable(self.path, error.strerror) from error
             raise
 
+    def _hold(self) -> int:
+        """Keep other directories away, by a lock that ends with the process.
+
+        Not on the file itself: where a process closes one, SQLite loses its own locks on it.
+        """
+        try:
+            held = os.open(f"{self.path}-lock", os.O_CREAT | os.O_RDWR, PRIVATE)
+        except OSError as error:
+            raise LedgerUnwritable(self.path, error.strerror) from error
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(held)
+            raise ErisError(
+                f"another process holds {self.path}, the directory's ledger; a federation has one "
+                f"directory: stop the other process, or let this node use that directory"
+            ) from None
+        return held
+
     def _open(self) -> None:
-        self._file.execute("PRAGMA locking_mode = EXCLUSIVE")
         # With FULL a commit is one write to the log, and on the disk when it returns.
         self._file.execute("PRAGMA journal_mode = WAL")
         self._file.execute("PRAGMA synchronous = FULL")
         with self._transaction():
             if not self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 self._create()
-            self._check()
+            _check(self._file, self.path)
 
     def _create(self) -> None:
         columns = ", ".join(f"{name} {kind}" for name, kind in MEMBER.items())
         for statement in (
             f"PRAGMA application_id = {APPLICATION}",
             f"PRAGMA user_version = {FORMAT}",
-            "CREATE TABLE federation (one INTEGER PRIMARY KEY CHECK (one = 1), charter TEXT)",
+            "CREATE TABLE federation (one INTEGER PRIMARY KEY CHECK (one = 1), "
+            "charter TEXT NOT NULL, revision INTEGER NOT NULL, secret TEXT NOT NULL, "
+            "terms TEXT NOT NULL, stale TEXT NOT NULL)",
             f"CREATE TABLE members (number INTEGER PRIMARY KEY, {columns})",
             "CREATE TABLE views (epoch INTEGER PRIMARY KEY, from_round INTEGER NOT NULL, "
             "members INTEGER NOT NULL, clients TEXT NOT NULL, owners TEXT NOT NULL)",
         ):
             self._file.execute(statement)
 
-    def _check(self) -> None:
-        application = self._file.execute("PRAGMA application_id").fetchone()[0]
-        if application != APPLICATION:
-            raise LedgerDamaged(self.path, "it is another program's database")
-        version = self._file.execute("PRAGMA user_version").fetchone()[0]
-        if version != FORMAT:
-            raise ErisError(
-                f"{self.path} has format {version}; this version of eris reads {FORMAT}"
-            )
-        verdict = self._file.execute("PRAGMA integrity_check(1)").fetchone()[0]
-        if verdict != "ok":
-            raise LedgerDamaged(self.path, verdict)
-
     def load(self) -> dict[str, Any] | None:
         """The state last saved, or None if there is none yet."""
-        charter, members, views = self._saved
-        if charter is None:
+        federation, members, views = self._saved
+        if federation is None:
             return None
         try:
             if list(members) != list(range(len(members))):
                 raise LedgerDamaged(self.path, "a member is missing")
+            whole = dict(zip(FEDERATION, federation, strict=True))
             return {
-                "charter": charter[0],
+                **whole,
+                "terms": json.loads(whole["terms"]),
                 "members": [_member(row) for row in members.values()],
                 "views": [_view(row) for row in views.values()],
             }
@@ -137,7 +152,8 @@ class Ledger:
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Store a state, whole or not at all; it is on the disk when this returns."""
-        charter = (state["charter"],)
+        terms = {"terms": json.dumps(state["terms"])}
+        federation = tuple({**state, **terms}[column] for column in FEDERATION)
         members = {
             number: (number, *(member[column] for column in MEMBER))
             for number, member in enumerate(state["members"])
@@ -146,18 +162,21 @@ class Ledger:
         was = self._saved
         try:
             with self._one_at_a_time, self._transaction():
-                if charter != was[0]:
-                    self._file.execute("INSERT OR REPLACE INTO federation VALUES (1, ?)", charter)
+                if federation != was[0]:
+                    statement = "INSERT OR REPLACE INTO federation VALUES (1, ?, ?, ?, ?, ?)"
+                    self._file.execute(statement, federation)
                 self._write("members", "number", members, was[1])
                 self._write("views", "epoch", views, was[2])
         except sqlite3.DatabaseError as error:
             raise self._explained(error) from error
-        self._saved = charter, members, views
+        self._saved = federation, members, views
 
     def close(self) -> None:
         """Let go of the file, after a write that is under way."""
         with self._one_at_a_time:
-            self._file.close()
+            if hasattr(self, "_file"):
+                self._file.close()
+            os.close(self._held)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -171,9 +190,11 @@ class Ledger:
             raise
 
     def _read(self) -> tuple[Row | None, dict[int, Row], dict[int, Row]]:
-        charter = self._file.execute("SELECT charter FROM federation").fetchone()
+        federation = self._file.execute(
+            f"SELECT {', '.join(FEDERATION)} FROM federation"
+        ).fetchone()
         members = self._rows(f"number, {', '.join(MEMBER)}", "members")
-        return charter, members, self._rows(", ".join(VIEW), "views")
+        return federation, members, self._rows(", ".join(VIEW), "views")
 
     def _rows(self, columns: str, table: str) -> dict[int, Row]:
         rows = self._file.execute(f"SELECT {columns} FROM {table} ORDER BY 1").fetchall()
@@ -190,11 +211,6 @@ class Ledger:
 
     def _explained(self, error: sqlite3.DatabaseError) -> ErisError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return ErisError(
-                f"another process holds {self.path}, the directory's ledger; a federation has one "
-                f"directory: stop the other process, or let this node use that directory"
-            )
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
             return LedgerDamaged(self.path, error)
         return LedgerUnwritable(self.path, error)
@@ -216,3 +232,75 @@ def _view(row: Row) -> dict[str, Any]:
 def _view_row(view: Mapping[str, Any]) -> Row:
     numbers = (view["epoch"], view["from_round"], view["members"])
     return (*numbers, json.dumps(view["clients"]), json.dumps(view["owners"]))
+
+
+def holds_federation(path: Path) -> bool:
+    """Whether there is a ledger in which a directory has noted something; makes none."""
+    if not path.exists():
+        return False
+    with closing(Ledger(path)) as ledger:
+        return ledger.load() is not None
+
+
+def backup(source: Path, target: Path) -> int:
+    """Write a copy of a ledger, which a directory may be using; the revision that is in it.
+
+    SQLite's own backup: it reads one revision, whole, while others are made. The copy is one file
+    that can be moved about; it is there only when it is complete, and replaces nothing.
+    """
+    if not source.is_file():
+        raise ErisError(f"there is no ledger at {source}; a directory makes one when it starts")
+    unfinished = target.with_name(f".{target.name}.tmp")
+    try:
+        _touch(target, os.O_EXCL)  # the name is this copy's from now on
+        try:
+            _touch(unfinished, os.O_TRUNC)
+            revision = _copied(source, unfinished)
+            synced(unfinished)
+            unfinished.replace(target)
+        except BaseException:
+            target.unlink()
+            unfinished.unlink(missing_ok=True)
+            raise
+        synced(target.parent)
+    except FileExistsError:
+        raise ErisError(f"{target} exists, and a backup overwrites nothing; name another") from None
+    except OSError as failed:
+        raise ErisError(f"{target} cannot be written: {failed.strerror or failed}") from failed
+    return revision
+
+
+def _copied(source: Path, target: Path) -> int:
+    try:
+        with (
+            closing(sqlite3.connect(source, timeout=PATIENCE)) as original,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            original.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, and nothing beside it
+            _check(copy, source)
+            found = copy.execute("SELECT revision FROM federation").fetchone()
+    except sqlite3.OperationalError as error:
+        raise ErisError(f"{source} cannot be copied: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise LedgerDamaged(source, error) from error
+    if found is None:
+        raise ErisError(f"{source} holds no federation yet; there is nothing to copy")
+    return int(found[0])
+
+
+def _check(file: sqlite3.Connection, path: Path) -> None:
+    """Refuse what is no ledger of this version, or damaged."""
+    if file.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        raise LedgerDamaged(path, "it is another program's database")
+    version = file.execute("PRAGMA user_version").fetchone()[0]
+    if version != FORMAT:
+        raise ErisError(f"{path} has format {version}; this version of eris reads {FORMAT}")
+    verdict = file.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise LedgerDamaged(path, verdict)
+
+
+def _touch(path: Path, how: int = 0) -> None:
+    """Make a file for its owner alone: whoever can read a ledger can make marks of it."""
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | how, PRIVATE))

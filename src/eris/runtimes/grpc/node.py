@@ -16,10 +16,10 @@ import grpc.aio
 from eris.core.errors import ErisError
 from eris.files import tidy
 from eris.protocol.codec import Limits
-from eris.protocol.directory import Joined, NotAMember
+from eris.protocol.directory import NotAMember
 from eris.protocol.member import Member, Phase
 from eris.protocol.settings import model_digest
-from eris.protocol.standing import Standing
+from eris.protocol.standing import Joined, Standing
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
@@ -27,6 +27,7 @@ from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, Dire
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.memory import RUN, Memory
 from eris.runtimes.grpc.observe import Observation, Observer
 from eris.runtimes.grpc.parts import (
     directory_channel,
@@ -46,10 +47,6 @@ _log = logging.getLogger("eris.node")
 CLOCK_OFF = 60.0
 """Seconds by which a clock may differ from the directory's before it is worth a warning."""
 GRACE = 5.0
-FORGOTTEN = (
-    "the directory does not remember this federation; give its host its directory.sqlite back, or "
-    "let all members begin anew with empty folders"
-)
 
 
 class NetworkNode:
@@ -88,8 +85,9 @@ class NetworkNode:
         self.folder.mkdir(parents=True, exist_ok=True)
         tidy(self.folder)
         with Journal(self.folder / "journal.jsonl") as self.journal:
+            memory = self._memory = Memory(self.folder)
             hosts = self.settings.membership.host_directory
-            service = hosted_directory(self.settings, self.agreed) if hosts else None
+            service = hosted_directory(self.settings, self.agreed, memory) if hosts else None
             transport = self._transport = self._open_transport(service)
             port = await transport.start()
             self.address = self.settings.reachable(port)
@@ -135,7 +133,7 @@ class NetworkNode:
         channel = directory_channel(self.identity, address, name)
         client = DirectoryClient(channel, address)
         charter = self.settings.charter(self.agreed)
-        return DirectoryAuthority(client, self.settings, charter), channel
+        return DirectoryAuthority(client, self.settings, charter, self._memory), channel
 
     def _observe(self) -> Observer | None:
         if not self.settings.observe.http:
@@ -186,9 +184,6 @@ class NetworkNode:
                 told = self._reason = str(unavailable)
                 await asyncio.sleep(1.0)
         self._check_clock(authority)
-        begun = (self.folder / storage.CHECKPOINT).exists()
-        if begun and joined.incarnation == 1 and self.settings.roster is None:
-            raise ErisError(FORGOTTEN)
         standing = joined.standing
         number = joined.number
         event(_log, logging.INFO, "joined", number=number, abstain_through=joined.abstain_through)
@@ -248,13 +243,7 @@ class NetworkNode:
             try:
                 standing = await authority.renew(round)
             except NotAMember:  # it was told that this member left
-                joined = await authority.join(self.address)
-                # Or it has never heard of it: a ledger that was lost gives the same numbers anew
-                # once all have come back, and only the count of starts tells.
-                if self._driver is not None and joined.incarnation == 1:
-                    raise ErisError(FORGOTTEN) from None
-                standing = joined.standing
-            self._check_memory(standing)
+                standing = (await authority.join(self.address)).standing
             self._reason = ""
             return standing
         except DirectoryUnavailable as unavailable:
@@ -267,16 +256,6 @@ class NetworkNode:
             self._failure = refused
             self.stop()
         return None
-
-    def _check_memory(self, standing: Standing) -> None:
-        """Refuse to go on with a directory that has lost its ledger: it does not know any more who
-        may have published what, and gives members other numbers."""
-        if self._driver is not None:
-            known = self._driver.member.agreement.view
-            newest = standing.views[-1].view if standing.views else None
-            same = newest is not None and (newest == known or newest.epoch > known.epoch)
-            if not same or standing.me != self._driver.member.me:
-                raise ErisError(FORGOTTEN)
 
     def _connect(self, standing: Standing) -> None:
         transport = self._transport
@@ -326,6 +305,12 @@ class NetworkNode:
                 f"{self.folder / storage.CHECKPOINT} belongs to a federation with other settings; "
                 "give this node another folder, or remove the file to start from the beginning"
             )
+        if (run := about.get(RUN, "")) != self._memory.run:
+            raise ErisError(
+                f"{self.folder / storage.CHECKPOINT} is of run {run[:8] or 'unknown'} of this "
+                f"federation, not of {self._memory.run[:8]}; give this node an empty folder, and "
+                "it catches up from its peers"
+            )
         own = {k.removeprefix("trainer/"): v for k, v in state.items() if k.startswith("trainer/")}
         member.restore({k: v for k, v in state.items() if not k.startswith("trainer/")})
         if own and isinstance(self.learner, StatefulTrainer):
@@ -351,6 +336,7 @@ class NetworkNode:
             about = {
                 "federation": f"{self.agreed.fingerprint:016x}",
                 "round": str(driver.member.round),
+                RUN: self._memory.run,
             }
             try:
                 await _whole(storage.save, self.folder / storage.CHECKPOINT, state, about)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from eris.core.errors import ErisError
 from eris.protocol.directory import Directory
+from eris.protocol.history import ANEW
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc.attention import Attention
 from eris.runtimes.grpc.directory import DirectoryService
-from eris.runtimes.grpc.ledger import Ledger
+from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
+from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.tls import Identity, peer_identity
 
@@ -30,17 +34,28 @@ def renewed_after(settings: NodeSettings) -> float:
     return settings.membership.lease / 3
 
 
-def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryService:
-    """The directory that a node hosts, as it was left."""
+def hosted_directory(settings: NodeSettings, agreed: Settings, memory: Memory) -> DirectoryService:
+    """The directory that a node hosts, as it was left.
+
+    A new one is made only in a folder that is of no run yet: beside what is left of one, its ledger
+    is missing.
+    """
     terms: dict[str, Any] = {
         "charter": settings.charter(agreed),
         "sizes": shard_sizes(agreed),
         "start_with": settings.start_with,
         "lease": settings.membership.lease,
         "least_clients": max(agreed.quorum, agreed.min_included),
+        "entropy": secrets.token_hex(32),
     }
-    ledger = Ledger(settings.node.folder / DIRECTORY_FILE)
-    clock = Attention(renewed_after(settings))
+    path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
+    if memory.begun and not holds_federation(path):
+        raise ErisError(
+            f"{path} is missing or holds nothing, but what lies beside it is of a run that has "
+            f"begun: the directory does not remember this federation; remove directory.sqlite* "
+            f"there and put the newest copy in its place, or {ANEW}"
+        )
+    ledger = Ledger(path)
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
     return DirectoryService(found, ledger, clock, peer_identity)

@@ -50,9 +50,24 @@ def load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]] | None:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return arrays, dict(file.metadata() or {})
     except (SafetensorError, OSError, ValueError) as damaged:
-        raise ErisError(
-            f"{path} is damaged ({damaged}); remove it, and the node catches up from its peers"
-        ) from damaged
+        raise _damaged(path, damaged) from damaged
+
+
+def about(path: Path) -> dict[str, str] | None:
+    """What is said about a file's arrays, without reading them; None if there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError) as damaged:
+        raise _damaged(path, damaged) from damaged
+
+
+def _damaged(path: Path, what: object) -> ErisError:
+    return ErisError(
+        f"{path} is damaged ({what}); remove it, and the node catches up from its peers"
+    )
 
 
 def _header(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
