@@ -12,7 +12,7 @@ from rich.console import Console
 
 from eris.core.errors import ErisError
 from eris.experiments.live import Board, Tail, Watch
-from eris.experiments.local import LocalFederation, node_names, remove
+from eris.experiments.local import LOCAL, LocalFederation, node_names, remove
 from eris.experiments.outcome import Figures, Outcome
 from eris.runtimes.grpc.journal import Journal
 
@@ -166,8 +166,8 @@ def test_only_the_folder_of_a_federation_is_removed(
 ) -> None:
     with pytest.raises(ErisError, match="is there already"):
         LocalFederation(federation.folder, NAMES, {})
-    with pytest.raises(ErisError, match="not the folder of a local federation"):
-        remove(tmp_path)
-    remove(federation.folder)
+    with pytest.raises(ErisError, match="it has no mark"):
+        remove(tmp_path, LOCAL)
+    remove(federation.folder, LOCAL)
     assert not federation.folder.exists()
-    remove(federation.folder)
+    remove(federation.folder, LOCAL)

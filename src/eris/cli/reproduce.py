@@ -66,8 +66,8 @@ def reproduce(
     check_folder("--runs", root)
     if picture is not None:
         check_picture("--picture", picture)
-        known = audit_tables.AUDITS.get(name) or experiments.EXPERIMENTS.get(name)
-        if known is not None and known.curve is None:
+        chosen = audit_tables.AUDITS.get(name) or experiments.EXPERIMENTS.get(name)
+        if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:

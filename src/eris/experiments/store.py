@@ -192,7 +192,7 @@ class Run:
         if state == "finished":
             there = [path for name in KEPT if (path := self.path / name).is_file()]
             for path in there:
-                checkpoint.synced(path)
+                synced(path)
             values["files"] = {
                 path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
                 for path in there
