@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
-from eris.protocol.directory import Directory, Joined
+from eris.protocol.directory import Directory, Joined, NotYet
+from eris.protocol.history import History, Mark
 from eris.protocol.member import Job, Member
 from eris.protocol.settings import Settings
 from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 from eris.testing.shape import Shape
 
 LEASE = 2.0
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Host:
     member: Member | None = None
     joined: Joined | None = None
     disk: dict[str, NDArray[Any]] | None = None
+    mark: Mark | None = None
+    """The newest of the directory's ledger, as it noted on its disk before it acted on it."""
     ledger: int = 0
     """With a roster: the last round it may have published in, as it noted on its disk."""
     unsure: bool = False
@@ -57,7 +62,18 @@ class Host:
 
     def lose_disk(self) -> None:
         """Nothing is left of what was stored."""
-        self.disk, self.ledger, self.unsure = None, 0, True
+        self.disk, self.mark, self.ledger, self.unsure = None, None, 0, True
+
+    def find_folder_of_another_run(self) -> None:
+        """What is stored is of the same federation, but of another time that it trained."""
+        other = History.new(f"another run of host {self.number:032}")
+        self.mark = other.mark(self.stored)
+        if self.disk is not None:
+            state = {name: value.copy() for name, value in self.disk.items()}
+            for value in state.values():
+                if value.dtype == np.float32:
+                    value += 1
+            self.disk = state
 
     def stop(self) -> None:
         """The process is gone; its disk is not."""
@@ -83,59 +99,67 @@ class Authority:
             "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
             "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
-        self._starts = 0
+        self.starts = 0
+        """How often the directory has been started."""
+        self._newest: list[dict[str, Any]] | None = None
         self.directory: Directory | None = None
         self.roster: tuple[Scheduled, ...] = ()
         if shape.roster:
             self.roster = (Scheduled(shape.roster_view(sizes), 1),)
         else:
-            self.directory = make(**self._terms, entropy=self._entropy())
-            self._stored = (self.directory.revision, self.directory.state())
+            self._found()
 
     # -- a directory --------------------------------------------------------------------------
 
-    def join(self, host: int) -> Joined | None:
-        """Take a host in, or back in; None while the directory is away."""
-        if self.directory is None:
-            return None
+    def join(self, host: int, mark: Mark | None) -> Joined | None:
+        """Take a host in, or back in; None while the directory does not answer."""
         name = f"member-{host}"
-        joined = self.directory.join(
-            self._clock(), name=name, fingerprint=name, address=name, charter="{}",
-            client=self.shape.is_client(host), aggregator=self.shape.is_aggregator(host),
-            max_share=self.shape.max_share,
-        )  # fmt: skip
-        self._keep(self.directory)
-        return joined
-
-    def renew(self, host: int, joined: Joined, round: int) -> Standing | None:
-        """Keep a host's lease."""
-        if self.directory is None:
-            return None
-        name = f"member-{host}"
-        standing = self.directory.renew(
-            self._clock(), name, name, round=round, incarnation=joined.incarnation
-        )
-        self._keep(self.directory)
-        return standing
-
-    def leave(self, host: int, joined: Joined, published: int | None) -> None:
-        """End a host's lease; it has published up to a round only."""
-        if self.directory is not None:
-            name = f"member-{host}"
-            self.directory.leave(
-                self._clock(), name, name, incarnation=joined.incarnation, published=published
+        terms = {
+            "client": self.shape.is_client(host), "aggregator": self.shape.is_aggregator(host),
+            "max_share": self.shape.max_share,
+        }  # fmt: skip
+        return self._asked(
+            lambda directory: directory.join(
+                self._clock(), name=name, fingerprint=name, address=name, charter="{}", mark=mark,
+                **terms,
             )
-            self._keep(self.directory)
+        )  # fmt: skip
 
-    def _keep(self, directory: Directory) -> None:
-        """What must be on disk is there before an answer tells of it."""
-        if directory.revision != self._stored[0]:
-            self._stored = (directory.revision, directory.state())
+    def renew(self, host: int, joined: Joined, round: int, mark: Mark | None) -> Standing | None:
+        """Keep a host's lease."""
+        name, start = f"member-{host}", joined.incarnation
+        return self._asked(
+            lambda directory: directory.renew(
+                self._clock(), name, name, round=round, incarnation=start, mark=mark
+            )
+        )
+
+    def leave(self, host: int, joined: Joined, published: int | None, mark: Mark | None) -> None:
+        """End a host's lease; it has published up to a round only."""
+        name, start = f"member-{host}", joined.incarnation
+        self._asked(
+            lambda directory: directory.leave(
+                self._clock(), name, name, incarnation=start, published=published, mark=mark
+            )
+        )
+
+    def _asked(self, ask: Callable[[Directory], Answer]) -> Answer | None:
+        """What must be on disk is there before an answer tells of it, or a refusal."""
+        directory = self.directory
+        if directory is None:
+            return None
+        try:
+            return ask(directory)
+        except NotYet:
+            return None
+        finally:
+            if directory.revision != self._stored[-1]["revision"]:
+                self._stored.append(directory.state())
 
     def _entropy(self) -> str:
         """Other characters for every start."""
-        self._starts += 1
-        return f"{self._starts:032}"
+        self.starts += 1
+        return f"{self.starts:032}"
 
     def fail(self) -> None:
         """The directory stops."""
@@ -144,11 +168,42 @@ class Authority:
     def recover(self) -> None:
         """The directory comes back with its disk."""
         if self.directory is None and not self.roster:
-            stored = json.loads(json.dumps(self._stored[1]))
+            stored = json.loads(json.dumps(self._stored[-1]))
             self.directory = self._make.restore(
                 stored, self._clock(), **self._terms, entropy=self._entropy()
             )
-            self._stored = (self.directory.revision, stored)
+
+    def _found(self) -> None:
+        """The directory begins with a new ledger."""
+        self.directory = self._make(**self._terms, entropy=self._entropy())
+        self._stored = [self.directory.state()]
+        """All that its disk has held, the last of which it does."""
+
+    def forget(self, share: float) -> None:
+        """The directory comes back with a copy that lacks a share of all revisions, or with none
+        of them; :meth:`remember` undoes it."""
+        self.fail()
+        self._newest = self._stored
+        kept = int(len(self._stored) * (1 - share))
+        if kept:
+            self._stored = self._stored[:kept]
+            self.recover()
+        else:
+            self._found()
+
+    def remember(self) -> None:
+        """If it was found out that the ledger is not the newest, that is put in its place.
+
+        A copy that nobody knows more than is as good as the original.
+        """
+        found_out = self.directory is not None and (
+            self.directory.stale or not self.directory.state()["views"]
+        )
+        if self._newest is not None and found_out:
+            self.fail()
+            self._stored = self._newest
+            self.recover()
+        self._newest = None
 
     # -- a roster -----------------------------------------------------------------------------
 

@@ -28,7 +28,11 @@ class Trouble(Enum):
     PARTITION = "the members are cut into two groups that do not hear each other"
     ONE_WAY = "a member is heard by nobody, but hears all"
     EXILE = "a member is cut off for good"
+    STALE = "a node comes back with the folder of another run, until that is emptied"
     OUTAGE = "the directory stops and comes back with its disk"
+    ECHO = "a call to the directory arrives once more, later"
+    ROLLBACK = "the directory comes back with an older copy of its ledger"
+    LOST = "the directory comes back with a new ledger"
     SKEW = "clocks differ, and run at different rates"
     SLOW = "training takes longer than the others wait"
     FAILURE = "training gives nothing"
@@ -38,15 +42,22 @@ class Trouble(Enum):
 STOPS = frozenset({Trouble.CRASH, Trouble.LOSS, Trouble.DEATH, Trouble.LEAVE})
 CUTS = frozenset({Trouble.PARTITION, Trouble.ONE_WAY, Trouble.EXILE})
 FINAL = frozenset({Trouble.DEATH, Trouble.EXILE})
-NEED_A_DIRECTORY = frozenset({Trouble.OUTAGE, Trouble.LEAVE, Trouble.LATE, Trouble.LOSS})
+FORGETTING = (Trouble.ROLLBACK, Trouble.LOST)
+ALONE = frozenset({*FINAL, Trouble.LOSS, Trouble.STALE, Trouble.LATE})
+"""Kinds that are not drawn where the directory forgets. What it has forgotten, a member must know
+that is there; who has no disk or does not come back tells nothing, and who is new knows nothing."""
+NEED_A_DIRECTORY = frozenset({*FORGETTING, Trouble.OUTAGE, Trouble.ECHO, Trouble.LEAVE,
+                              Trouble.LATE, Trouble.LOSS, Trouble.STALE})  # fmt: skip
 """Kinds that are not drawn with a roster. A node that has lost its disk then has to be told by the
 others what it may have published; if several have, nobody can."""
 PASSING = (Trouble.CRASH, Trouble.TORN, Trouble.LOSS, Trouble.LEAVE, Trouble.PARTITION,
-           Trouble.ONE_WAY, Trouble.OUTAGE)  # fmt: skip
+           Trouble.ONE_WAY, Trouble.OUTAGE, Trouble.STALE)  # fmt: skip
 USUAL = 0.04
 """Seconds that a message takes at most in fine weather."""
 BLOCK = 256
 """Messages whose draws are made at once."""
+FORGETFUL = 6.0
+"""Seconds for which the directory has the wrong ledger, in fine weather."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ class Weather:
     """A storm from the beginning until ``calm_at``; ``struck`` counts what really happened.
 
     Only deaths and exiles outlast it, and they leave enough clients, and the directory (which is
-    where host 0 is) with them.
+    where host 0 is) with them. Where the directory forgets, that comes last, after the rest.
 
     >>> weather = Weather(seed=3, shape=Shape(members=5))
     >>> {incident.kind for incident in weather.incidents} <= set(Trouble)
@@ -89,18 +100,37 @@ class Weather:
         draw = Stream(self.seed, "weather").uniform(0, 6).tolist()
         # Some seeds are about messages, some about nodes, most about both.
         self.drop = self._rate(Trouble.DROP, 0.12 * draw[0])
-        self.duplicate = self._rate(Trouble.DUPLICATE, 0.2 * draw[1])
+        self.doubled = {
+            kind: self._rate(kind, 0.2 * draw[1]) for kind in (Trouble.DUPLICATE, Trouble.ECHO)
+        }
         self.delay = self._rate(Trouble.DELAY, 0.15 * draw[2])
         self.slow = self._rate(Trouble.SLOW, 0.1 * draw[3])
         self.failure = self._rate(Trouble.FAILURE, 0.05 * draw[4])
         self.poison = self._rate(Trouble.POISON, 0.05 * draw[5])
-        drawn = self.planned if self.planned is not None else [*self._passing(), *self._final()]
+        self.storm_until = self.calm_at
+        drawn = list(self.planned) if self.planned is not None else self._drawn()
         self.incidents = sorted(drawn, key=lambda one: one.start)
         self._cuts = [incident for incident in self.incidents if incident.kind in CUTS]
         self._block: tuple[int, list[list[float]]] = (-1, [])
 
     def _rate(self, kind: Trouble, rate: float) -> float:
         return rate if kind in self.kinds else 0.0
+
+    def _drawn(self) -> list[Incident]:
+        forgetting = self._forgetting()
+        return [*self._passing(), *self._final(), *forgetting]
+
+    def _forgetting(self) -> list[Incident]:
+        """The directory forgets, in some seeds: so early that there is training left."""
+        possible = [kind for kind in FORGETTING if kind in self.kinds]
+        drawn = Stream(self.seed, "forgetting").uniform(0, 3).tolist()
+        if not possible or drawn[0] > 0.25 * len(possible):
+            return []
+        self.kinds -= ALONE
+        self.storm_until = self.calm_at * (0.2 + 0.4 * drawn[1])
+        self.calm_at = self.storm_until + FORGETFUL
+        kind = possible[int(drawn[2] * len(possible))]
+        return [Incident(kind, self.storm_until, self.calm_at, frozenset())]
 
     def _passing(self) -> list[Incident]:
         possible = [kind for kind in PASSING if kind in self.kinds]
@@ -109,13 +139,14 @@ class Weather:
         for number in range(count if possible else 0):
             drawn = Stream(self.seed, "incident", number).uniform(0, 3 + hosts).tolist()
             kind = possible[int(drawn[0] * len(possible))]
-            start = drawn[1] * self.calm_at
-            end = min(self.calm_at, start + 0.2 + 8 * drawn[2] ** 2)
+            start = drawn[1] * self.storm_until
+            end = start + 0.2 + 8 * drawn[2] ** 2
             if kind is Trouble.TORN:
                 # So long that somebody else goes on where its result is not known.
                 start, end = start / 3, start / 3 + 4 + 4 * drawn[2]
+            end = min(self.storm_until, end)
             chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.5)
-            if kind in STOPS or kind in (Trouble.TORN, Trouble.ONE_WAY):
+            if kind in STOPS or kind in (Trouble.TORN, Trouble.ONE_WAY, Trouble.STALE):
                 # Mostly one; now and then so many that nobody has a quorum.
                 chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.6)
                 if drawn[0] * len(possible) % 1 < 0.8:
@@ -133,7 +164,7 @@ class Weather:
         kind = possible[int(drawn[1] * len(possible))]
         order = sorted(range(1, self.shape.clients), key=lambda m: drawn[3 + m])
         chosen = frozenset(order[: 1 + int(drawn[2] * spare)])
-        start = self.calm_at * drawn[3]
+        start = self.storm_until * drawn[3]
         return [Incident(kind, start, math.inf, chosen)]
 
     @cached_property
@@ -150,7 +181,7 @@ class Weather:
         """When a host starts for the first time."""
         if Trouble.LATE not in self.kinds or host < (self.shape.start_with or self.shape.members):
             return 0.0
-        return self.calm_at * float(Stream(self.seed, "late", 0, host).uniform(0, 1)[0])
+        return self.storm_until * float(Stream(self.seed, "late", 0, host).uniform(0, 1)[0])
 
     def clock(self, host: int) -> tuple[float, float]:
         """(offset, rate) of a host's clock; the directory's is that of host ``members``."""
@@ -160,11 +191,14 @@ class Weather:
         self.struck[Trouble.SKEW] += 1
         return 3600 * (2 * offset - 1), 0.7 + 0.7 * rate
 
-    def deliveries(self, number: int, now: float) -> list[float]:
-        """How long message ``number`` takes, once for each time it arrives."""
-        lost, twice, late, how, second = self._draws(number)
+    def deliveries(self, number: int, now: float, twice: Trouble | None = None) -> list[float]:
+        """How long message ``number`` takes, once for each time it arrives.
+
+        ``twice`` says what it is called if it arrives more than once; an answer never does.
+        """
+        lost, more, late, how, second = self._draws(number)
         usual = USUAL * (0.25 + 0.75 * how)
-        if now >= self.calm_at:
+        if now >= self.storm_until:
             return [usual]
         if lost < self.drop:
             self.struck[Trouble.DROP] += 1
@@ -172,9 +206,12 @@ class Weather:
         if late < self.delay:
             self.struck[Trouble.DELAY] += 1
             usual = 3.0 * how
-        if twice < self.duplicate:
-            self.struck[Trouble.DUPLICATE] += 1
-            return [usual, usual + second]
+        if twice is not None and more < self.doubled[twice]:
+            self.struck[twice] += 1
+            again = usual + second
+            if twice is Trouble.ECHO:  # by when its caller has given up, or died, or gone on
+                again = min(usual + 5 * second, max(usual, self.storm_until - now))
+            return [usual, again]
         return [usual]
 
     def _draws(self, number: int) -> list[float]:
@@ -188,7 +225,7 @@ class Weather:
         """How long a member's training takes."""
         drawn: list[float] = Stream(self.seed, "training-time", round, host).uniform(0, 2).tolist()
         how, slow = drawn
-        if slow < self.slow and now < self.calm_at:
+        if slow < self.slow and now < self.storm_until:
             self.struck[Trouble.SLOW] += 1
             return 1.0 + 4.0 * how
         return 0.35 + 0.15 * how
@@ -196,7 +233,7 @@ class Weather:
     def outcome(self, host: int, round: int, now: float) -> Trouble | None:
         """What is wrong with what a member has trained, if anything."""
         drawn = float(Stream(self.seed, "training", round, host).uniform(0, 1)[0])
-        if now >= self.calm_at or drawn >= self.failure + self.poison:
+        if now >= self.storm_until or drawn >= self.failure + self.poison:
             return None
         kind = Trouble.FAILURE if drawn < self.failure else Trouble.POISON
         self.struck[kind] += 1
@@ -207,6 +244,10 @@ class Weather:
         drawn: list[float] = Stream(self.seed, "torn", int(1000 * now), host).uniform(0, 2).tolist()
         self.struck[Trouble.TORN] += 1
         return int(2 * drawn[0]), drawn[1] < 0.5
+
+    def forgotten(self) -> float:
+        """The share of all revisions that an older copy of the ledger lacks; not all."""
+        return 0.95 * float(Stream(self.seed, "forgotten").uniform(0, 1)[0]) ** 2
 
     def cut(self, sender: int, receiver: int, now: float) -> bool:
         """Whether nothing gets from one host to another at a time."""

@@ -16,6 +16,7 @@ import numpy as np
 from eris.core.compress import decode_values, encode_values
 from eris.core.errors import RefusedContribution
 from eris.protocol.agreement import Key
+from eris.protocol.directory import OldCopy, Refused
 from eris.protocol.member import Member
 from eris.protocol.membership import NOBODY, View
 from eris.protocol.messages import (
@@ -74,6 +75,11 @@ class Witness:
                     self._check_epoch(result)
             elif known != scheduled:
                 raise LawBroken(f"epoch {scheduled.view.epoch} has two views")
+
+    def refused(self, why: Refused) -> None:
+        """The directory has turned a member down."""
+        self.saw["an older ledger serves nobody"] += isinstance(why, OldCopy)
+        self.saw["a member of another ledger is refused"] += "does not remember" in str(why)
 
     def started(self, member: int, abstain_through: int) -> None:
         """A member starts, and was told what it may have published before."""

@@ -2,8 +2,8 @@
 
 The same machines as on a network. Messages are encoded, delayed, lost and doubled; nodes crash and
 come back with their disk or without, join late, leave and die; the network is cut; the directory
-goes away; every host has a clock of its own. A run is a pure function of its seed, and a
-:class:`~eris.testing.witness.Witness` checks the laws at every step.
+goes away and forgets; every host has a clock of its own. A run is a pure function of its seed, and
+a :class:`~eris.testing.witness.Witness` checks the laws at every step.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import numpy as np
 
 from eris.core.streams import Stream
 from eris.protocol.codec import decode, encode
-from eris.protocol.directory import Directory, Joined, Refused
+from eris.protocol.directory import Directory, Refused
+from eris.protocol.history import Mark, newest
 from eris.protocol.member import Job, Member
 from eris.protocol.messages import Message, Outgoing, Result
-from eris.protocol.standing import Standing
+from eris.protocol.standing import Joined, Standing
 from eris.testing.laws import LawBroken
 from eris.testing.places import LEASE, Authority, Host
 from eris.testing.shape import Shape
-from eris.testing.weather import STOPS, USUAL, Incident, Trouble, Weather
+from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
 from eris.testing.witness import Witness
 
 PATIENCE = 120.0
@@ -140,6 +141,18 @@ class World:
             self.weather.struck[kind] += 1
             self.authority.fail()
             self._note_fault()
+        elif kind in FORGETTING and all(host.mark is not None for host in self.hosts):
+            self.weather.struck[kind] += 1
+            self.authority.forget(1.0 if kind is Trouble.LOST else self.weather.forgotten())
+            self._note_fault()
+        elif kind is Trouble.STALE:
+            for host in (self.hosts[number] for number in hosts if self.hosts[number].starts):
+                self.weather.struck[kind] += 1
+                self._note_fault()
+                host.store()
+                host.stop()
+                host.find_folder_of_another_run()
+                self._start(host)
         elif kind is Trouble.TORN:
             for number in hosts:
                 self.hosts[number].doomed = self.hosts[number].up
@@ -149,7 +162,8 @@ class World:
                 self._note_fault()
                 if kind is Trouble.LEAVE and host.joined is not None:
                     published = host.member.ownership.published if host.member else None
-                    self._carry(host.number, 0, partial(self._leave, host, host.joined, published))
+                    request = partial(self._leave, host, host.joined, published, host.mark)
+                    self._call(host, request)
                     host.store()
                 host.stop()
                 if kind is Trouble.LOSS:
@@ -158,6 +172,13 @@ class World:
     def _mend(self, kind: Trouble, hosts: frozenset[int]) -> None:
         if kind is Trouble.OUTAGE:
             self.authority.recover()
+        elif kind in FORGETTING:
+            self.authority.remember()
+        elif kind is Trouble.STALE:
+            for host in (self.hosts[number] for number in hosts if self.hosts[number].starts):
+                host.stop()
+                host.lose_disk()
+                self._start(host)
         elif kind in STOPS or kind is Trouble.TORN:
             for host in (self.hosts[number] for number in hosts):
                 host.doomed = False
@@ -200,27 +221,38 @@ class World:
             else:
                 self._stand(host, host.starts, standing)
         elif host.joined is None:
-            self._carry(host.number, 0, partial(self._join, host, host.starts))
+            self._call(host, partial(self._join, host, host.starts, host.mark))
         else:
-            request = partial(self._renew, host, host.starts, host.joined, round)
-            self._carry(host.number, 0, request)
+            request = partial(self._renew, host, host.starts, host.joined, round, host.mark)
+            self._call(host, request)
 
-    def _join(self, host: Host, start: int) -> None:
-        """The directory, next to host 0, is asked to take a host in."""
-        joined = self.authority.join(host.number)
+    def _call(self, host: Host, request: Callable[[], None]) -> None:
+        """Ask the directory, next to host 0; a host that is refused is told.
+
+        A call is on a connection, which does not outlive the directory's process.
+        """
+        start, process = host.starts, self.authority.starts
+
+        def arrive() -> None:
+            try:
+                if self.authority.starts == process:
+                    request()
+            except Refused as refused:
+                # Its ledger was forgotten; or a call that was given up has arrived after the one
+                # that was made instead.
+                self.witness.refused(refused)
+                self._carry(0, host.number, partial(self._restart, host, start))
+
+        self._carry(host.number, 0, arrive, twice=Trouble.ECHO)
+
+    def _join(self, host: Host, start: int, mark: Mark | None) -> None:
+        joined = self.authority.join(host.number, mark)
         if joined is not None:
-            self.witness.announced(joined.standing.views)
             self._carry(0, host.number, partial(self._welcome, host, start, joined))
 
-    def _renew(self, host: Host, start: int, joined: Joined, round: int) -> None:
-        try:
-            standing = self.authority.renew(host.number, joined, round)
-        except Refused:
-            # A call that was given up has arrived after the one that was made instead.
-            self._carry(0, host.number, partial(self._restart, host, start))
-            return
+    def _renew(self, host: Host, start: int, joined: Joined, round: int, mark: Mark | None) -> None:
+        standing = self.authority.renew(host.number, joined, round, mark)
         if standing is not None:
-            self.witness.announced(standing.views)
             self._carry(0, host.number, partial(self._stand, host, start, standing))
 
     def _restart(self, host: Host, start: int) -> None:
@@ -233,9 +265,9 @@ class World:
         if not host.up:
             self._start(host)
 
-    def _leave(self, host: Host, joined: Joined, published: int | None) -> None:
+    def _leave(self, host: Host, joined: Joined, published: int | None, mark: Mark | None) -> None:
         with suppress(Refused):  # it may have started again
-            self.authority.leave(host.number, joined, published)
+            self.authority.leave(host.number, joined, published, mark)
 
     def _welcome(self, host: Host, start: int, joined: Joined) -> None:
         """A member's first answer; a call that was made again has only the last one's."""
@@ -256,6 +288,9 @@ class World:
         assert host.joined is not None
         host.asking = False
         clock = host.clock(self.now)
+        if standing.views:
+            host.mark = newest(host.mark, standing.mark)
+        self.witness.announced(standing.views)
         self.witness.permitted(standing.me, standing.through)
         if host.member is not None:
             self._after(host, host.member.stand(standing, clock))
@@ -343,7 +378,7 @@ class World:
             for to in outgoing.to[:heard]:
                 if (receiver := self._by_number.get(to)) is not None:
                     arrive = partial(self._deliver, me, receiver, carried)
-                    self._carry(host.number, receiver.number, arrive, message=True)
+                    self._carry(host.number, receiver.number, arrive, twice=Trouble.DUPLICATE)
             if torn:
                 self._tear(host, kept)
                 return
@@ -365,19 +400,24 @@ class World:
     # -- the network --------------------------------------------------------------------------
 
     def _carry(
-        self, sender: int, receiver: int, arrive: Callable[[], None], *, message: bool = False
+        self,
+        sender: int,
+        receiver: int,
+        arrive: Callable[[], None],
+        *,
+        twice: Trouble | None = None,
     ) -> None:
-        """Carry something over the network; a call, unlike a message, is not doubled."""
+        """Carry something over the network; ``twice`` is what may double it."""
         self._messages += 1
         if sender != receiver and self.weather.cut(sender, receiver, self.now):
             self._note_fault()
             return
-        delays = self.weather.deliveries(self._messages, self.now)
+        delays = self.weather.deliveries(self._messages, self.now, twice)
         if len(delays) != 1 or delays[0] > USUAL:
             self._note_fault()
-        for delay in delays if message else delays[:1]:
+        for delay in delays:
             time = self.now + delay
-            if message and self.shape.ordered:
+            if twice is Trouble.DUPLICATE and self.shape.ordered:
                 link = (sender, receiver)
                 time = self._latest[link] = max(time, self._latest.get(link, 0.0) + 1e-6)
             self._at(time, arrive)
