@@ -33,7 +33,7 @@ def catch(
     patch: pytest.MonkeyPatch, law: str, *kinds: Trouble, most: int = 10, **world: Any
 ) -> None:
     """One of the first worlds breaks this law; without the bug it does not."""
-    shape = {"shape": world.pop("shape")} if "shape" in world else {}
+    shape = {what: world.pop(what) for what in ("shape", "incidents") if what in world}
     for seed in range(most):
         try:
             World(seed, kinds=frozenset(kinds), **shape, **world).run()

@@ -15,6 +15,7 @@ CHUNK = 50
 CIRCUMSTANCES = [
     "a contribution is left out",
     "a contribution is refused",
+    "a member of another ledger is refused",
     "a result is orphaned",
     "a result is withheld",
     "a result leaves somebody out",
@@ -23,6 +24,7 @@ CIRCUMSTANCES = [
     "a shard that waited goes on",
     "a shard waits",
     "a snapshot is sent",
+    "an older ledger serves nobody",
     "an early contribution is asked for again",
     "an owner abstains",
     "an owner says that no result will come",

@@ -39,6 +39,8 @@ class Host:
     unsure: bool = False
     """Whether that note is lost."""
     starts: int = 0
+    begun: bool = False
+    """Whether it has ever taken part."""
     asking: bool = False
     training: Job | None = None
     ticks_at: float = float("inf")

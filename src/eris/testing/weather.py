@@ -31,8 +31,8 @@ class Trouble(Enum):
     STALE = "a node comes back with the folder of another run, until that is emptied"
     OUTAGE = "the directory stops and comes back with its disk"
     ECHO = "a call to the directory arrives once more, later"
-    ROLLBACK = "the directory comes back with an older copy of its ledger"
-    LOST = "the directory comes back with a new ledger"
+    ROLLBACK = "power goes, and the directory comes back with an older copy of its ledger"
+    LOST = "power goes, and the directory comes back with a new ledger"
     SKEW = "clocks differ, and run at different rates"
     SLOW = "training takes longer than the others wait"
     FAILURE = "training gives nothing"
@@ -121,16 +121,20 @@ class Weather:
         return [*self._passing(), *self._final(), *forgetting]
 
     def _forgetting(self) -> list[Incident]:
-        """The directory forgets, in some seeds: so early that there is training left."""
+        """The directory forgets, in some seeds: so early that there is training left.
+
+        The power that took its ledger may have gone for others as well.
+        """
         possible = [kind for kind in FORGETTING if kind in self.kinds]
-        drawn = Stream(self.seed, "forgetting").uniform(0, 3).tolist()
+        drawn = Stream(self.seed, "forgetting").uniform(0, 4 + self.shape.members).tolist()
         if not possible or drawn[0] > 0.25 * len(possible):
             return []
         self.kinds -= ALONE
-        self.storm_until = self.calm_at * (0.2 + 0.4 * drawn[1])
+        self.storm_until = self.calm_at * (0.3 + 0.3 * drawn[1])
         self.calm_at = self.storm_until + FORGETFUL
         kind = possible[int(drawn[2] * len(possible))]
-        return [Incident(kind, self.storm_until, self.calm_at, frozenset())]
+        chosen = frozenset(m for m, d in enumerate(drawn[4:]) if d < 2 * drawn[3])
+        return [Incident(kind, self.storm_until, self.calm_at, chosen)]
 
     def _passing(self) -> list[Incident]:
         possible = [kind for kind in PASSING if kind in self.kinds]
@@ -246,8 +250,12 @@ class Weather:
         return int(2 * drawn[0]), drawn[1] < 0.5
 
     def forgotten(self) -> float:
-        """The share of all revisions that an older copy of the ledger lacks; not all."""
-        return 0.95 * float(Stream(self.seed, "forgotten").uniform(0, 1)[0]) ** 2
+        """The share of all revisions that an older copy of the ledger lacks; not all.
+
+        Half of the copies are so new that only some members have seen what they lack.
+        """
+        share, old = Stream(self.seed, "forgotten").uniform(0, 2).tolist()
+        return (0.95 if old < 0.5 else 0.08) * float(share)
 
     def cut(self, sender: int, receiver: int, now: float) -> bool:
         """Whether nothing gets from one host to another at a time."""

@@ -61,6 +61,8 @@ class Witness:
         self._by: dict[Member, set[tuple[int, Key]]] = defaultdict(set)
         """What each start of a member has contributed to."""
         self._permits: dict[int, Permit] = {}
+        self._published: Counter[int] = Counter()
+        """By member: the last round it has published in."""
 
     # -- the authority ------------------------------------------------------------------------
 
@@ -81,9 +83,12 @@ class Witness:
         self.saw["an older ledger serves nobody"] += isinstance(why, OldCopy)
         self.saw["a member of another ledger is refused"] += "does not remember" in str(why)
 
-    def started(self, member: int, abstain_through: int) -> None:
-        """A member starts, and was told what it may have published before."""
+    def started(self, member: int, abstain_through: int, *, unsure: bool = False) -> None:
+        """A member starts, and was told what it may have published before, or is unsure of it."""
         self.saw["an owner abstains"] += abstain_through > 0
+        if not unsure and self._published[member] > abstain_through:
+            raise LawBroken(f"member {member} starts again after round {abstain_through}, but has "
+                            f"published in round {self._published[member]}")  # fmt: skip
         self._permits[member] = Permit(abstain_through, 0)
 
     def permitted(self, member: int, through: int) -> None:
@@ -118,6 +123,7 @@ class Witness:
             if name not in self.results:
                 self.results[name] = message
                 self._check(message, member.me)
+                self._published[member.me] = max(self._published[member.me], name[1])
 
     def received(self, message: Message) -> None:
         """A message has reached a member."""

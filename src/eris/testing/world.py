@@ -141,10 +141,13 @@ class World:
             self.weather.struck[kind] += 1
             self.authority.fail()
             self._note_fault()
-        elif kind in FORGETTING and all(host.mark is not None for host in self.hosts):
+        elif kind in FORGETTING and all(host.begun for host in self.hosts):
             self.weather.struck[kind] += 1
             self.authority.forget(1.0 if kind is Trouble.LOST else self.weather.forgotten())
             self._note_fault()
+            for host in (self.hosts[number] for number in hosts):
+                host.stop()
+                self._at(self.now + 0.5, partial(self._revive, host))
         elif kind is Trouble.STALE:
             for host in (self.hosts[number] for number in hosts if self.hosts[number].starts):
                 self.weather.struck[kind] += 1
@@ -279,7 +282,8 @@ class World:
             host.joined = joined
             self._by_number[joined.number] = host
             if host.member is None:
-                self.witness.started(joined.number, joined.abstain_through)
+                unsure = host.unsure and bool(self.authority.roster)
+                self.witness.started(joined.number, joined.abstain_through, unsure=unsure)
         self._stand(host, start, joined.standing)
 
     def _stand(self, host: Host, start: int, standing: Standing) -> None:
@@ -295,6 +299,7 @@ class World:
         if host.member is not None:
             self._after(host, host.member.stand(standing, clock))
         elif standing.views:
+            host.begun = True
             host.member = self._make_member(
                 self.settings, standing, self.initial, rounds=self.shape.rounds,
                 abstain_through=host.joined.abstain_through,
