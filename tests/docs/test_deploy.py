@@ -63,7 +63,7 @@ def test_the_page_trains_a_model_from_certificates_to_the_end(tmp_path: Path) ->
             stderr=subprocess.PIPE,
         )
     for name, node in nodes.items():
-        _, log = node.communicate(timeout=120)
+        _, log = node.communicate()
         assert node.returncode == 0, f"{name}: {log.decode()}"
     found = [load(tmp_path / name / "state" / "model.safetensors") for name in names]
     models = [arrays["model"] for arrays, _ in filter(None, found)]

@@ -66,7 +66,7 @@ def make_trainer(name):
 def eris(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "eris"), *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False
+        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
     )
 
 

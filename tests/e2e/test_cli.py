@@ -12,7 +12,7 @@ import pytest
 def eris(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "eris"), *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False
+        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
     )
 
 

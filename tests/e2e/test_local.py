@@ -17,6 +17,7 @@ from eris.experiments.local import node_names
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.settings import NodeSettings
+from support.background import IGNORING
 
 TRAINER = """
 from eris.testing.quadratic import Quadratic
@@ -29,7 +30,7 @@ def make(name, *, n, city):
 
 @contextmanager
 def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [str(Path(sys.executable).parent / "eris"), *arguments]
+    command = [*IGNORING, str(Path(sys.executable).parent / "eris"), *arguments]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -41,7 +42,7 @@ def started(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 def eris(*arguments: str, cwd: Path) -> tuple[int, str, str]:
     """The command's code, output and errors, with every space the same."""
     with started(*arguments, cwd=cwd) as process:
-        said, wrong = (" ".join(text.split()) for text in process.communicate(timeout=300))
+        said, wrong = (" ".join(text.split()) for text in process.communicate())
         return process.returncode, said, wrong
 
 
@@ -115,6 +116,22 @@ def test_an_interrupt_stops_all_nodes_gracefully_and_they_can_go_on(tmp_path: Pa
         last = max(note["round"] for note in notes if note["event"] == "began")
         assert found is not None
         assert found[1]["round"] == str(last)
+
+
+def test_an_interrupt_stops_the_demo_and_leaves_no_node_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "demo"
+    call = ("demo", "--nodes", "4", "--samples", "20", "--rounds", "1000", "--kept", "0.5")
+    with started(*call, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("round 1/"):
+                break
+        assert all(listens(folder, name) for name in ("node-1", "node-2"))
+        process.send_signal(signal.SIGINT)
+        _, wrong = process.communicate()
+        assert process.returncode not in (0, 2)
+    assert "Traceback" not in wrong
+    assert not any(listens(folder, name) for name in node_names(4))
 
 
 def test_the_demo_survives_a_kill_and_equals_a_central_server(tmp_path: Path) -> None:

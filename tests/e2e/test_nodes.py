@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from eris.runtimes.grpc.addresses import LOOPBACK
+from support.background import IGNORING
 from support.nodes import Nodes, lawful
 
 COUNTING = """
@@ -129,3 +131,16 @@ def test_a_roster_trains_without_a_directory_through_a_kill_and_the_loss_of_a_le
         assert (nodes.rounds, owners.index("ben")) in known
         assert (7, owners.index("ben")) not in known
         assert (7, owners.index("cleo")) in known
+
+
+def test_a_node_in_the_background_stops_on_an_interrupt_and_goes_on(tmp_path: Path) -> None:
+    with Nodes(tmp_path, 3, rounds=12) as nodes:
+        nodes.lead(4)
+        for name in nodes.names:
+            nodes.start(name, prefix=IGNORING)
+        nodes.until_round(3, "ben")
+        nodes.processes["ben"].send_signal(signal.SIGINT)
+        assert nodes.ends("ben") == 0
+        nodes.begin("ben")
+        nodes.finish()
+        lawful(nodes)

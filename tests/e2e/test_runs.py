@@ -16,6 +16,7 @@ from eris.data.images import IDX_FILES
 from eris.experiments import runner
 from eris.experiments.progress import Silent
 from eris.experiments.store import CHECKPOINT, CLIENTS, MODEL, TRANSCRIPT, Run
+from support.background import IGNORING
 
 ROUNDS_ASKED = 6
 
@@ -59,9 +60,9 @@ def options(data: Path, name: str) -> list[str]:
 
 
 def struck(cwd: Path, number: int, after: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", STRUCK, str(number), str(after), *arguments]
+    command = [*IGNORING, sys.executable, "-c", STRUCK, str(number), str(after), *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False
+        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
     )
 
 

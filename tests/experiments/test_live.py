@@ -12,7 +12,7 @@ from rich.console import Console
 
 from eris.core.errors import ErisError
 from eris.experiments.live import Board, Tail, Watch
-from eris.experiments.local import LOCAL, LocalFederation, node_names, remove
+from eris.experiments.local import LocalFederation, node_names
 from eris.experiments.outcome import Figures, Outcome
 from eris.runtimes.grpc.journal import Journal
 
@@ -161,13 +161,6 @@ def test_an_outcome_is_equal_only_if_all_nodes_have_a_model(federation: LocalFed
     assert Outcome({}, outcome.board, one | {"node-3": "ab"}).equal
 
 
-def test_only_the_folder_of_a_federation_is_removed(
-    federation: LocalFederation, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_in_use_is_not_taken(federation: LocalFederation) -> None:
     with pytest.raises(ErisError, match="is there already"):
         LocalFederation(federation.folder, NAMES, {})
-    with pytest.raises(ErisError, match="it has no mark"):
-        remove(tmp_path, LOCAL)
-    remove(federation.folder, LOCAL)
-    assert not federation.folder.exists()
-    remove(federation.folder, LOCAL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Annotated
 
@@ -89,6 +90,10 @@ def demo(
 
 def main() -> None:
     """Run the command; a refusal, or a file that cannot be written, is one line."""
+    if threading.current_thread() is threading.main_thread():
+        # A command in the background of a script is started with interrupts ignored; whoever sends
+        # it one means it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()
     except (ErisError, OSError) as error:
