@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Protocol
 import numpy as np
 from safetensors.numpy import save_file
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrecisionWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.protocol.membership import View
 from eris.protocol.transcript import Transcript
 from eris.runtimes.station import Report, Traffic
+
+REMEDY = (
+    " on the grid of the agreed precision; with a smaller range of values, "
+    "precision=FixedPoint(value_range=...), the grid is finer"
+)
 
 
 class Engine(Protocol):
@@ -90,6 +96,8 @@ class Session:
     ) -> None:
         self.engine, self.view, self.settings, self.privacy = engine, view, settings, privacy
         self.round, self._views, self._rounds = 0, views, rounds
+        self._told = False
+        """Whether it was said that updates are too small."""
         self.transcript = Transcript(view, settings) if record else None
 
     @property
@@ -115,6 +123,9 @@ class Session:
             raise InvalidSetting("rounds", self.round + 1, expected)
         report = self.engine.run_round(self.round + 1)
         self.round += 1
+        if report.faint and not self._told:
+            self._told = True
+            warnings.warn(PrecisionWarning(f"{report.faint}{REMEDY}"), stacklevel=2)
         if self.transcript is not None:
             self.transcript.records += report.records
             if self._views is not None:
