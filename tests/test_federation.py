@@ -166,8 +166,12 @@ def test_bad_input_is_named(make: object, says: str) -> None:
         (eris.LocalUpdate(None, 1), "update of client-4 is None"),  # type: ignore[arg-type]
         (eris.LocalUpdate(START, 0), "samples of client-4 is 0"),
         (eris.LocalUpdate(START, 1.5), "samples of client-4 is 1.5"),  # type: ignore[arg-type]
-        (eris.LocalUpdate(START, 1 << 41), "from 1 to 1099511627775"),
-        (eris.LocalUpdate(START, 1, steps=1 << 30), "steps of client-4"),
+        (eris.LocalUpdate(START, 1 << 47), "from 1 to 140737488355327"),
+        (
+            eris.LocalUpdate(START, 1 << 46),
+            "samples of client-4 is 70368744177664; expected at most",
+        ),
+        (eris.LocalUpdate(START, 1, steps=1 << 32), "steps of client-4"),
     ],
 )
 def test_an_update_that_is_none_is_refused_and_says_whose(

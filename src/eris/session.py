@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Protocol
 import numpy as np
 from safetensors.numpy import save_file
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrecisionWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.protocol.membership import View
 from eris.protocol.transcript import Transcript
 from eris.runtimes.station import Report, Traffic
+
+REMEDY = (
+    " on the grid of the agreed precision; with a smaller range of values, "
+    "precision=FixedPoint(value_range=...), the grid is finer"
+)
 
 
 class Engine(Protocol):
@@ -90,6 +96,8 @@ class Session:
     ) -> None:
         self.engine, self.view, self.settings, self.privacy = engine, view, settings, privacy
         self.round, self._views, self._rounds = 0, views, rounds
+        self._told = False
+        """Whether it was said that updates are too small."""
         self.transcript = Transcript(view, settings) if record else None
 
     @property
@@ -115,10 +123,12 @@ class Session:
             raise InvalidSetting("rounds", self.round + 1, expected)
         report = self.engine.run_round(self.round + 1)
         self.round += 1
+        if report.faint and not self._told:
+            self._told = True
+            warnings.warn(PrecisionWarning(f"{report.faint}{REMEDY}"), stacklevel=2)
         if self.transcript is not None:
             self.transcript.records += report.records
-            if self._views is not None:
-                self.transcript.epochs[self.round] = self._views(self.round)
+            self._note_views(self.round)
         return RoundRecord(
             self.round,
             report.traffic,
@@ -126,6 +136,11 @@ class Session:
             tuple(report.refused),
             clients=report.clients,
         )
+
+    def _note_views(self, *rounds: int) -> None:
+        """Who takes part in rounds belongs to the transcript, where it differs between them."""
+        if self.transcript is not None and self._views is not None:
+            self.transcript.epochs.update({round: self._views(round) for round in rounds})
 
     def state(self) -> dict[str, Vector]:
         """Everything that is needed to continue after this round, as copies."""
@@ -135,6 +150,7 @@ class Session:
         """Continue from a ``state()`` after a round."""
         self.engine.restore(round, state)
         self.round = round
+        self._note_views(*range(1, round + 1))
 
     def close(self) -> None:
         """Give back what the engine holds."""

@@ -21,8 +21,11 @@ from eris.core.combine import (
     NonFinite,
     OrderStatistic,
     bounded,
+    examine,
 )
 from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.masks import fraction_kept
+from eris.core.streams import Stream
 from eris.testing import assert_same_bits
 
 Vector = NDArray[np.float32]
@@ -386,3 +389,56 @@ def test_an_order_statistic_bounds_the_sum_of_samples_too() -> None:
     median.add(np.zeros(1, np.float32), MOST_SAMPLES, "anna")
     with pytest.raises(RefusedContribution, match=r"ben.*raise the sum of samples above"):
         median.add(np.zeros(1, np.float32), 1, "ben")
+
+
+# -- a whole update -------------------------------------------------------------------------------
+
+
+@law
+@given(st.data(), st.sampled_from(RANGES), st.booleans(), st.booleans())
+def test_an_update_is_refused_whole_exactly_if_one_of_its_values_would_be(
+    data: st.DataObject, reach: float, shifted: bool, masked: bool
+) -> None:
+    part = st.floats(-1.25, 1.25, width=32) | st.sampled_from([math.nan, math.inf, -math.inf])
+    values = st.lists(part, min_size=70, max_size=70)
+    update = np.array(data.draw(values), np.float32) * np.float32(reach)
+    reference = np.float32(reach) * np.linspace(-0.5, 0.5, 70, dtype=np.float32)
+    kept = fraction_kept(70, 0.4, Stream(data.draw(st.integers(0, 99)), "mask"))
+    sent = update - reference if shifted else update
+    places = kept.among(np.arange(70)) if masked else np.arange(70)
+    bad = places[~(np.abs(sent[places].astype(np.float64)) <= reach)]
+
+    def look() -> float:
+        return examine(
+            update, "anna", FixedPoint(reach), reference=reference if shifted else None,
+            kept=kept if masked else None,
+        )  # fmt: skip
+
+    if not len(bad):
+        assert look() == 0
+        return
+    with pytest.raises(RefusedContribution) as refused:
+        look()
+    said = f"{len(bad)} of {len(places)} values are not finite or beyond ±{reach:g} (the first is"
+    assert f"{said} {sent[bad[0]]} at coordinate {bad[0]})" in str(refused.value)
+
+
+@pytest.mark.parametrize("policy", ["clip", "zero"])
+def test_other_policies_refuse_nothing(policy: NonFinite) -> None:
+    assert examine(vector(1, math.nan, 70), "anna", PRECISION, policy) == 0
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("size", [1e-12, 1e-11, 1e-10, 1e-9, 1e-8, 1e-7])
+def test_what_vanishes_of_an_update_is_its_share_of_the_norm(size: float, shifted: bool) -> None:
+    draws = size * np.random.default_rng(3).standard_normal(1000)
+    reference = np.ones(1000, np.float32) * np.float32(size) if shifted else None
+    update = draws.astype(np.float32)
+    sent = (update if reference is None else update - reference).astype(np.float64)
+    combined = ExactMean(1000, PRECISION)
+    combined.add(sent.astype(np.float32), 1, "anna")
+    # What arrives is what the owner's grid has of it.
+    share = np.linalg.norm(sent - combined.result()) / np.linalg.norm(sent)
+    found = examine(update, "anna", PRECISION, reference=reference)
+    assert found == pytest.approx(share if share > 0.01 else 0.0, rel=1e-5)
+    assert (found > 0) == (size < 5e-9)

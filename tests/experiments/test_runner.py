@@ -162,7 +162,7 @@ CASES: dict[str, dict[str, Any]] = {
         "training__batch_size": 3, "training__path": "loop",
     },
     "scaffold": {"training__scaffold": True, "training__momentum": 0.0, "training__steps": 2},
-    "sampled": {"data__clients": 9, "training__sampled": 4},
+    "sampled": {"data__clients": 9, "training__sampled": 4, "engine__record": True},
     "virtual nodes": {"method__name": "shatter", "method__virtual_nodes": 2, "method__degree": 2,
                       "engine__record": True, "faults__churn": 0.3},
     "partial gossip": {"method__name": "ako"},

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eris.core.compress import QSGD, Natural, RandK, RandP
-from eris.core.rules import CoordinateMedian, FedAdam, FedAvgM, FedYogi
+from eris.core.rules import CoordinateMedian, FedAdam, FedAvgM, FedYogi, TrimmedMean
 from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardPlan
 from eris.core.streams import Stream
 from eris.protocol.settings import Settings
@@ -128,3 +128,13 @@ def test_replicas_agree_under_random_faults(number: int) -> None:
     assert campaign.published > runs
     assert campaign.kinds["CatchUp"] > runs
     assert (campaign.kinds["Snapshot"] > 0) == (mode.name == "short memory")
+
+
+def test_the_law_of_values_trims_as_many_as_the_rule() -> None:
+    # 100 · 0.29 is a hair below 29 in floating point.
+    training = SyntheticTraining(12)
+    settings = Settings(n=12, plan=RandomPlan(2), rule=TrimmedMean(trim=0.29))
+    run = federate(settings, training, clients=100, record=True)
+    laws = Laws(run)
+    run.run_round(training)
+    laws.check_values(laws.check_messages(), training.given)

@@ -17,6 +17,7 @@ from eris.core.compress import (
     Encoded,
     Encoding,
     Natural,
+    Quantiser,
     RandK,
     RandP,
     TopK,
@@ -277,3 +278,28 @@ def test_natural_codes_are_exponent_and_sign() -> None:
 def test_settings_out_of_range_are_refused(build: Callable[[], object], setting: str) -> None:
     with pytest.raises(InvalidSetting, match=setting):
         build()
+
+
+# What a value may become.
+
+
+@pytest.mark.parametrize("quantiser", [QSGD(1), QSGD(16), UniformQuantiser(3), Natural()], ids=repr)
+@pytest.mark.parametrize("values", VECTORS.values(), ids=VECTORS)
+def test_nothing_drawn_is_beyond_the_stated_reach(quantiser: Quantiser, values: Vector) -> None:
+    drawn = [
+        quantiser.decode(quantiser.encode(values, Stream(5, "reach", round)), len(values))
+        for round in range(500)
+    ]
+    largest = float(np.abs(drawn).max())
+    assert largest <= quantiser.reach(values)
+    assert quantiser.reach(np.zeros(3, np.float32)) == 0
+
+
+@pytest.mark.parametrize("quantiser", [QSGD(1), UniformQuantiser(3), Natural()], ids=repr)
+def test_the_stated_reach_is_reached(quantiser: Quantiser) -> None:
+    values = np.full(40, 0.7, np.float32)
+    drawn = [
+        quantiser.decode(quantiser.encode(values, Stream(6, "reach", round)), len(values))
+        for round in range(100)
+    ]
+    assert float(np.abs(drawn).max()) == quantiser.reach(values)

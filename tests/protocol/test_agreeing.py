@@ -188,7 +188,7 @@ def test_the_paper_mode_refuses_a_weight_that_was_not_agreed() -> None:
     begin(nodes, 1)
     message = to_owner(nodes[2])
     refusal = only_answer(nodes[0].receive(replace(message, samples=99), 2), Refusal, 2)
-    assert "its samples is 99; expected 5, as agreed in the view" in refusal.reason
+    assert "samples of client-2 is 99; expected 5, as agreed in the view" in refusal.reason
     assert untouched(nodes[0])
     assert nodes[0].receive(message, 2) == []
     assert not untouched(nodes[0])

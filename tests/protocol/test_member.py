@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eris.core.compress import RandP
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.shards import RandomPlan
 from eris.protocol.member import Member, Phase
 from eris.protocol.membership import NOBODY, View
@@ -213,6 +213,17 @@ def test_a_client_that_has_failed_trains_again_if_the_round_stands_still() -> No
     assert one.tick(3.6) == []
     assert one.job is not None
     assert one.job.round == 1
+
+
+def test_an_update_out_of_range_is_refused_before_anything_of_it_is_sent() -> None:
+    one = started(2)
+    bad = update(one, 1)
+    bad[-1] = np.nan
+    with pytest.raises(RefusedContribution, match="the first is nan at coordinate"):
+        one.trained(bad, 3, 1, 0.1)
+    assert one.failed(0.1) == []
+    assert one.pull(0.2) is None
+    assert one.node.client.unanswered == []
 
 
 def test_when_every_owner_says_so_nobody_waits_for_a_round() -> None:

@@ -3,31 +3,22 @@ and what it withholds."""
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from eris.core.combine import MOST_SAMPLES
 from eris.core.compress import (
-    QSGD,
     Compressor,
     Encoded,
     Encoding,
-    Natural,
-    RandK,
     RandP,
-    UniformQuantiser,
     encode_values,
 )
-from eris.core.errors import ErisError, InvalidSetting
-from eris.core.rules import FedAdam, FedAvg, FedNova
+from eris.core.errors import ErisError
+from eris.core.rules import FedAdam
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement
-from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
@@ -42,11 +33,9 @@ from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.testing import assert_same_bits, initial_model
 from support.machines import (
-    TRAINING,
     N,
     begin,
     contributions,
-    deliver,
     federation,
     only_answer,
     play,
@@ -267,113 +256,6 @@ def test_the_kept_set_of_another_round_is_refused() -> None:
     wrong = replace(message, payload=replace(message.payload, stream=message.payload.stream ^ 1))
     refusal = only_answer(nodes[0].receive(wrong, 2), Refusal, 2)
     assert "contribution.payload.stream: names another kept set" in refusal.reason
-
-
-# -- an update that is none -----------------------------------------------------------------------
-
-COMPRESSORS: list[Compressor | None] = [
-    None, RandP(0.9), RandK(20), QSGD(8), UniformQuantiser(6), Natural(),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 65.0])
-@pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
-def test_one_bad_update_is_named_and_leaves_the_others_mean_alone(
-    compressor: Compressor | None, bad: float
-) -> None:
-    nodes, without = federation(compressor=compressor), federation(compressor=compressor)
-    for group in (nodes, without):
-        begin(group, 1)
-    for member in range(3):
-        deliver(nodes, member, contributions(nodes[member], 1))
-        deliver(without, member, contributions(without[member], 1))
-    update, samples, steps = TRAINING(3, nodes[3].model, 1)
-    update[:] = np.float32(bad)
-    deliver(nodes, 3, nodes[3].contribute(update, samples, steps))
-    for group in (nodes, without):
-        for node in group:
-            deliver(group, node.me, node.tick(11.0))
-    for node, other in zip(nodes, without, strict=True):
-        assert_same_bits(node.model, other.model)
-    assert result_at(nodes[0]) == result_at(without[0])
-    assert len(nodes[3].refused) == 2, "one for each segment"
-    for note in nodes[3].refused:
-        assert "contribution of client client-3" in note
-        assert "are not finite or beyond ±64" in note
-    assert not any(node.refused for node in nodes[:3])
-
-
-@pytest.mark.parametrize("policy", ["clip", "zero"])
-@pytest.mark.parametrize("compressor", [None, RandP(1.0), QSGD(2000)], ids=repr)
-def test_other_policies_keep_the_rest_of_the_update(
-    compressor: Compressor | None, policy: str
-) -> None:
-    nodes = federation(compressor=compressor, non_finite=policy, rule=FedAvg(1.0))
-    start = nodes[0].model.copy()
-    begin(nodes, 1)
-    for node in nodes:
-        update = np.full(N, 2.0, np.float32)
-        if node.me == 3:
-            update[5], update[6] = np.nan, np.inf
-        deliver(nodes, node.me, node.contribute(update, node.agreement.view.samples[node.me]))  # type: ignore[index]
-    moved = start - nodes[0].model
-    assert result_at(nodes[0]).included == {0, 1, 2, 3}
-    others = np.delete(np.arange(N), [5, 6])
-    tolerance = 0.1 if isinstance(compressor, QSGD) else 1e-5
-    assert np.allclose(moved[others], 2.0, atol=tolerance)
-    assert moved[5] == pytest.approx(2 * 12 / 18, abs=tolerance)
-    stands_for = 64 if policy == "clip" else 0
-    assert moved[6] == pytest.approx((2 * 12 + stands_for * 6) / 18, abs=tolerance)
-
-
-TOO_HEAVY = [
-    ({"samples": MOST_SAMPLES // 4 + 1}, f"samples is .*; expected at most {MOST_SAMPLES // 4} of"),
-    ({"samples": 2**40, "steps": 2**22}, "steps is 4194304; expected at most 4194303 where each"),
-]
-
-
-@pytest.mark.parametrize(("weight", "message"), TOO_HEAVY)
-def test_a_weight_that_a_sum_may_not_hold_is_refused_whoever_came_before(
-    weight: dict[str, int], message: str
-) -> None:
-    nodes = federation()
-    begin(nodes, 1)
-    heavy = replace(to_owner(nodes[3]), **weight)  # type: ignore[arg-type]
-    refusal = only_answer(nodes[0].receive(heavy, 3), Refusal, 3)
-    assert re.search(f"its {message}", refusal.reason)
-    with pytest.raises(InvalidSetting, match=message):
-        nodes[3].contribute(np.ones(N, np.float32), **{"samples": 1, **weight})
-
-
-def test_as_many_samples_and_steps_as_may_be_are_summed_exactly() -> None:
-    nodes = federation(rule=FedNova(1.0))
-    begin(nodes, 1)
-    samples, steps = MOST_SAMPLES // 4, MOST_SAMPLE_STEPS // 4 // (MOST_SAMPLES // 4)
-    for node in nodes:
-        deliver(nodes, node.me, node.contribute(np.ones(N, np.float32), samples, steps))
-    for node in nodes:
-        result = result_at(node)
-        assert (result.samples, result.sample_steps) == (4 * samples, 4 * samples * steps)
-
-
-@pytest.mark.parametrize(
-    ("update", "samples", "steps", "message"),
-    [
-        (np.ones(N - 1, np.float32), 1, 1, "update is 'float32 array of shape .*; expected 24"),
-        (np.ones(N), 1, 1, "update is 'float64 array of shape .*; expected 24 float32"),
-        (np.ones((1, N), np.float32), 1, 1, "update is 'float32 array of shape"),
-        (np.ones(N, np.float32), 0, 1, "samples is 0; expected at least 1"),
-        (np.ones(N, np.float32), -2, 1, "samples is -2; expected at least 1"),
-        (np.ones(N, np.float32), 1, 0, "steps is 0; expected at least 1 local step"),
-    ],
-)
-def test_a_client_refuses_what_is_no_update(
-    update: Any, samples: int, steps: int, message: str
-) -> None:
-    nodes = federation()
-    begin(nodes, 1)
-    with pytest.raises(InvalidSetting, match=message):
-        nodes[2].contribute(update, samples, steps)
 
 
 # -- withholding ----------------------------------------------------------------------------------

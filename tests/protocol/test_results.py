@@ -67,6 +67,23 @@ def test_a_result_is_applied_once_and_in_order() -> None:
     assert waiting.replica.versions[0, 0] == 0, "it waits for the one before"
 
 
+def test_who_was_included_is_unknown_where_results_are_no_longer_kept() -> None:
+    nodes = federation(history=2)
+    for round in (1, 2, 3):
+        play(nodes, round, [0, 1, 2] if round == 3 else None)
+    replica = nodes[3].replica
+    assert [replica.included_in(round) for round in (1, 2, 3, 4)] == [None, 1.0, 0.75, 0.0]
+
+
+def test_a_round_that_had_no_result_is_known_to_have_had_none() -> None:
+    nodes = federation()
+    play(nodes, 1)
+    for node in nodes:
+        node.client.begin(2, 200.0)  # no owner enters round 2
+    play(nodes, 3)
+    assert [nodes[3].replica.included_in(round) for round in (1, 2, 3)] == [1.0, 0.0, 1.0]
+
+
 def test_only_the_owner_speaks_of_rounds_it_may_still_close() -> None:
     nodes = federation()
     begin(nodes, 1)

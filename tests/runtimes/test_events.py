@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import pytest
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrecisionWarning
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.federation import Federation
 from eris.methods.eris import ERIS
@@ -14,6 +18,7 @@ from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import Fault, FaultPlan
 from eris.session import Session
 from eris.testing import assert_same_bits, initial_model
+from eris.training.trainer import LocalUpdate
 from support.crowd import Crowd
 
 N, CLIENTS, ROUNDS = 40, 6, 5
@@ -89,15 +94,43 @@ def test_messages_under_way_belong_to_no_state() -> None:
     training.close()
 
 
-def test_what_the_trainers_refused_is_said_once() -> None:
-    class Wild(Crowd):
-        def samples(self, client: int) -> int:
-            return 1 << 30 if client == 2 else 1
+class Wild(Crowd):
+    """Client 2's last value is out of range, or all its values are next to nothing."""
 
-    training = session(Wild(CLIENTS, N), FaultPlan(seed=1, delay=0.1, longest_delay=0.5))
-    # An answer that is under way when a round ends is read in the next.
-    reasons = [reason for _ in range(3) for reason in training.step().refused]
-    assert all("client-2" in reason for reason in reasons)
-    assert len(set(reasons)) == len(reasons)
-    first = [reason for reason in reasons if reason.startswith("round 1, ")]
-    assert len(first) == 3  # one a shard
+    faint = False
+
+    def updates(self, *given: Any) -> Iterator[LocalUpdate]:
+        for client, update in zip(given[0], super().updates(*given), strict=True):
+            if client == 2 and self.faint:
+                update.vector[:] = np.float32(1e-11)
+            elif client == 2:
+                update.vector[-1] = np.float32(65)
+            yield update
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1])
+def test_an_update_out_of_range_is_refused_whole_and_said_once(delay: float) -> None:
+    training = session(Wild(CLIENTS, N), FaultPlan(seed=1, delay=delay, longest_delay=0.5))
+    assert isinstance(training.engine, EventEngine) == bool(delay)
+    for round in (1, 2, 3):
+        record = training.step()
+        assert record.refused == (
+            f"round {round}: contribution of client client-2: 1 of 40 values are not finite or "
+            "beyond ±64 (the first is 65.0 at coordinate 39); precision.value_range is what was "
+            "agreed",
+        )
+        assert record.included == 5 / 6
+    assert training.transcript is not None
+    senders = {r.sender for r in training.transcript.records if isinstance(r.message, Contribution)}
+    assert senders == {0, 1, 3, 4, 5}
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.1])
+def test_updates_too_small_for_the_precision_are_warned_of_once(delay: float) -> None:
+    crowd = Wild(CLIENTS, N)
+    crowd.faint = True
+    training = session(crowd, FaultPlan(seed=1, delay=delay, longest_delay=0.5))
+    with pytest.warns(PrecisionWarning, match="an update of client-2 lost 100% of its norm"):
+        training.step()
+    for _ in range(2):
+        assert training.step().refused == ()  # and a second warning would be an error

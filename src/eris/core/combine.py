@@ -3,7 +3,9 @@
 The mean of a segment is accumulated in 64-bit fixed point: integer addition neither rounds nor
 cares about order, so the mean is the same bits for every number of shards, every segment size and
 every order of arrival, in the memory of one segment. The range of a coordinate is declared in the
-federation's settings; measuring it each round would leak norms.
+federation's settings; measuring it each round would leak norms. A client looks through its whole
+update (:func:`examine`) and sends all of it or nothing, so that a value out of range takes the same
+from the mean wherever segments begin.
 
 Median and trimmed mean need all values of a segment at once and are order-free by sorting.
 """
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from eris.core import kernels
 from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.masks import KeptSet
 from eris.core.vectors import Vector
 
 NonFinite = Literal["refuse", "clip", "zero"]
@@ -31,6 +34,9 @@ their sum is below 64. What is heavier goes on in a second word, 2^24 times as l
 MOST_SAMPLES = (1 << 2 * LIMB_BITS - 1) - 1
 """The largest sum of sample counts in one mean: two words hold twice that."""
 
+FAINT = 0.01
+"""The share of an update's norm that may vanish in fixed point without a word."""
+
 
 @dataclass(frozen=True)
 class FixedPoint:
@@ -39,8 +45,9 @@ class FixedPoint:
     ``value_range`` is the largest magnitude a coordinate may have. A value is rounded to a multiple
     of 2^−f with f = 39 − bits(range), so a mean is off by at most half of that
     (:attr:`resolution` / 2) and 2⁻⁵¹ of itself (it passes through a double) before it is rounded to
-    float32, which adds half a unit in the last place of the result. The sum of samples in a mean
-    may be up to :data:`MOST_SAMPLES`, about 1.4·10¹⁴.
+    float32, which adds half a unit in the last place of the result. Values below half the
+    resolution vanish: with the default range of 64 those below 2⁻³⁴, about 6·10⁻¹¹. The sum of
+    samples in a mean may be up to :data:`MOST_SAMPLES`, about 1.4·10¹⁴.
 
     >>> FixedPoint(value_range=64).fraction_bits
     33
@@ -215,11 +222,55 @@ def bounded(values: Vector, client: object, precision: FixedPoint, policy: NonFi
         edge = edge if float(edge) <= limit else np.nextafter(edge, np.float32(0))
         return np.where(np.isnan(values), 0, np.clip(values, -edge, edge)).astype(np.float32)
     first = int(np.argmax(bad))
-    raise RefusedContribution(
-        client,
-        f"{refused} of {len(values)} values are not finite or beyond ±{limit:g} "
-        f"(the first is {values[first]} at {first} of the segment); precision.value_range is what "
-        "was agreed",
+    where = f"the first is {values[first]} at {first} of the segment"
+    raise RefusedContribution(client, _beyond(refused, len(values), limit, where))
+
+
+def examine(
+    update: Vector,
+    client: object,
+    precision: FixedPoint,
+    policy: NonFinite = "refuse",
+    *,
+    reference: Vector | None = None,
+    kept: KeptSet | None = None,
+) -> float:
+    """Refuse an update whole if one of the values that are to be combined would be refused.
+
+    Those are update − reference on the kept coordinates. Returns the share of their norm that the
+    grid takes away if that is above :data:`FAINT`, else 0: values far below half the resolution
+    vanish. One pass over memory, a second one only where values are that small.
+
+    >>> examine(np.array([1, 65], np.float32), "anna", FixedPoint())
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.RefusedContribution: contribution of client anna: 1 of 2 values are not \
+finite or beyond ±64 (the first is 65.0 at coordinate 1); precision.value_range is what was agreed
+    >>> examine(np.full(9, 1e-12, np.float32), "anna", FixedPoint())
+    1.0
+    """
+    limit, bits = precision.value_range, None if kept is None else kept.bits
+    largest = float(np.uint32(kernels.largest_bits(update, reference, bits)).view(np.float32))
+    count = len(update) if kept is None else kept.count
+    if not largest <= limit:
+        if policy != "refuse":
+            return 0.0
+        refused, first = kernels.beyond(update, reference, bits, limit)
+        value = update[first] if reference is None else update[first] - reference[first]
+        where = f"the first is {value} at coordinate {first}"
+        raise RefusedContribution(client, _beyond(refused, count, limit, where))
+    # A value loses half a step at most: with one this large it cannot be more.
+    if largest * FAINT >= precision.resolution / 2 * math.sqrt(count):
+        return 0.0
+    lost, whole = kernels.squares(update, reference, bits, 2.0**precision.fraction_bits)
+    share = math.sqrt(lost / whole) if whole else 0.0
+    return share if share > FAINT else 0.0
+
+
+def _beyond(refused: int, count: int, limit: float, where: str) -> str:
+    return (
+        f"{refused} of {count} values are not finite or beyond ±{limit:g} ({where}); "
+        "precision.value_range is what was agreed"
     )
 
 

@@ -152,10 +152,16 @@ class QSGD:
         # √ and not **0.5: ω decides γ, whose bits must not depend on a C library (see shift_step).
         return float(min(size / self.levels**2, math.sqrt(size) / self.levels))
 
+    def reach(self, values: Vector) -> float:
+        """The largest magnitude that may come of these values, whatever is drawn."""
+        norm = _norm(values)
+        largest = float(np.abs(values).max(initial=0))
+        level = min(math.ceil(largest * self.levels / norm), self.levels) if norm else 0
+        return float(np.float32(norm / self.levels * level))
+
     def encode(self, values: Vector, draw: Stream) -> Encoded:
         """Sign and level of each coordinate, packed, and the segment's norm."""
-        exact = float(np.sqrt(np.sum(np.square(values, dtype=np.float64))))
-        norm = _not_below(exact)
+        norm = _norm(values)
         ratio = np.abs(values, dtype=np.float64) * (self.levels / norm if norm else 0.0)
         level = np.minimum(np.floor(ratio + draw.uniform(0, len(values))), self.levels)
         signed = np.where(np.signbit(values), -level, level)
@@ -186,10 +192,14 @@ class UniformQuantiser:
         """Relative variance on a segment of ``size`` coordinates."""
         return float(size / (2**self.bits - 1) ** 2)
 
+    def reach(self, values: Vector) -> float:
+        """The largest magnitude that may come of these values, whatever is drawn."""
+        return float(np.abs(values).max(initial=0))
+
     def encode(self, values: Vector, draw: Stream) -> Encoded:
         """Grid position of each coordinate, packed, and the segment's largest magnitude."""
         top = (1 << self.bits) - 1
-        reach = float(np.abs(values).max(initial=0))
+        reach = self.reach(values)
         place = (values.astype(np.float64) + reach) * (top / (2 * reach) if reach else 0.0)
         codes = np.minimum(np.floor(place + draw.uniform(0, len(values))), top).astype(np.uint32)
         return Encoded(self.encoding, len(values), _pack(codes, self.bits), reach)
@@ -214,6 +224,12 @@ class Natural:
     def omega(self, size: int) -> float:
         """Relative variance on a segment of ``size`` coordinates."""
         return 1 / 8
+
+    def reach(self, values: Vector) -> float:
+        """The largest magnitude that may come of these values, whatever is drawn."""
+        largest = float(np.abs(values).max(initial=0))
+        mantissa, exponent = math.frexp(largest)
+        return largest if mantissa in (0, 0.5) else math.ldexp(1, exponent)
 
     def encode(self, values: Vector, draw: Stream) -> Encoded:
         """Sign and exponent of each coordinate, packed."""
@@ -291,6 +307,10 @@ def error_feedback(
     wanted = update + memory
     encoded = compressor.encode(wanted, draw)
     return encoded, wanted - compressor.decode(encoded, len(wanted))
+
+
+def _norm(values: Vector) -> float:
+    return _not_below(float(np.sqrt(np.sum(np.square(values, dtype=np.float64)))))
 
 
 def _not_below(value: float) -> float:

@@ -83,3 +83,7 @@ class TrainingWarning(UserWarning):
 
 class PrivacyWarning(UserWarning):
     """A choice that gives away more than the method's share of an update suggests."""
+
+
+class PrecisionWarning(UserWarning):
+    """Updates are so small that much of them vanishes in the agreed fixed point."""

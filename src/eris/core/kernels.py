@@ -278,6 +278,69 @@ def count_refused(values: Vector, limit: float) -> int:
 
 
 @compiled
+def sent_value(values: Vector, reference: Vector | None, i: int) -> np.float32:
+    """What a client sends of coordinate i: its value, or the difference to a reference."""
+    if reference is None:
+        return np.float32(values[i])
+    return np.float32(values[i] - reference[i])
+
+
+@compiled
+def is_kept(kept: NDArray[np.uint64] | None, i: int) -> np.uint32:
+    """1 where coordinate i is kept, else 0; all are where there are no bits."""
+    if kept is None:
+        return np.uint32(1)
+    return np.uint32((kept[i >> 6] >> np.uint64(i & 63)) & np.uint64(1))
+
+
+@compiled
+def largest_bits(
+    values: Vector, reference: Vector | None, kept: NDArray[np.uint64] | None
+) -> np.uint32:
+    """The bits of the largest magnitude of what a client sends.
+
+    As whole numbers, magnitudes are in their own order, infinity and NaN above all: so this is one
+    vectorised pass.
+    """
+    most = np.uint32(0)
+    for i in range(values.shape[0]):
+        bits = np.float32(sent_value(values, reference, i)).view(np.uint32)
+        most = max(most, (bits & np.uint32(0x7FFFFFFF)) * is_kept(kept, i))
+    return most
+
+
+@compiled
+def beyond(
+    values: Vector, reference: Vector | None, kept: NDArray[np.uint64] | None, limit: float
+) -> tuple[int, int]:
+    """How many of the values that a client sends are refused, and which coordinate is the first."""
+    count, first = 0, -1
+    for i in range(values.shape[0]):
+        value = np.float64(sent_value(values, reference, i))
+        if is_kept(kept, i) and not (abs(value) <= limit):
+            if count == 0:
+                first = i
+            count += 1
+    return count, first
+
+
+@compiled
+def squares(
+    values: Vector, reference: Vector | None, kept: NDArray[np.uint64] | None, scale: float
+) -> tuple[float, float]:
+    """Of the values that a client sends, times ``scale``: the sum of squares of what rounding
+    takes away, and of all."""
+    lost, whole = 0.0, 0.0
+    for i in range(values.shape[0]):
+        if is_kept(kept, i):
+            value = np.float64(sent_value(values, reference, i)) * scale
+            rest = value - np.rint(value)
+            lost += rest * rest
+            whole += value * value
+    return lost, whole
+
+
+@compiled
 def mean_of(out: Vector, total: NDArray[np.int64], divisor: float) -> None:
     """out = total / divisor, rounded to float32."""
     for i in range(total.shape[0]):

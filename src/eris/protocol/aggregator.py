@@ -87,7 +87,7 @@ class Aggregator:
                 sender, contribution.samples, contribution.steps, header.round
             )
         except InvalidSetting as error:
-            return [], [self._refuse(header, f"its {error}")]
+            return [], [self._refuse(header, str(error))]
         current = header.round == self.round and key not in self._closed and self._may_publish
         if not current or contribution.based_on != self.replica.versions[key]:
             return [], self._missed(contribution)

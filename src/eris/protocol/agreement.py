@@ -301,22 +301,25 @@ class Agreement:
         Each may have its part of what a sum over all clients can hold, so that no sum is ever too
         large and nobody is refused for having come after others.
         """
+        name = self.view.members[client]
         if samples < 1:
-            raise InvalidSetting("samples", samples, "at least 1: it is the client's weight")
+            raise InvalidSetting(
+                f"samples of {name}", samples, "at least 1: it is the client's weight"
+            )
         if steps < 1:
-            raise InvalidSetting("steps", steps, "at least 1 local step")
+            raise InvalidSetting(f"steps of {name}", steps, "at least 1 local step")
         clients = len(self.view_at(round).clients)
         if samples > MOST_SAMPLES // clients:
             expected = f"at most {MOST_SAMPLES // clients} of each of {clients} clients"
-            raise InvalidSetting("samples", samples, expected)
+            raise InvalidSetting(f"samples of {name}", samples, expected)
         if samples * steps > MOST_SAMPLE_STEPS // clients:
             most = MOST_SAMPLE_STEPS // clients // samples
             expected = f"at most {most} where each of {clients} clients has {samples} samples"
-            raise InvalidSetting("steps", steps, expected)
+            raise InvalidSetting(f"steps of {name}", steps, expected)
         agreed = self.agreed_samples(client, samples)
         if samples != agreed:
             expected = f"{agreed}, as agreed in the view: the paper's mode weighs references by it"
-            raise InvalidSetting("samples", samples, expected)
+            raise InvalidSetting(f"samples of {name}", samples, expected)
 
     def agreed_samples(self, client: int, claimed: int) -> int:
         """A client's weight: what it claims, or in the paper's mode what the view says."""

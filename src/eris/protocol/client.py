@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from eris.core.combine import bounded
-from eris.core.compress import Encoding, MaskCompressor, encode_values
+from eris.core.combine import bounded, examine
+from eris.core.compress import Encoding, MaskCompressor, Quantiser, encode_values
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.prune import Prune
 from eris.core.shift import advance, difference
@@ -41,6 +41,8 @@ class Client:
         settings = agreement.settings
         independent = settings.masks == "independent" and me in agreement.view.client_set
         self.own_reference = np.zeros(settings.n, np.float32) if independent else None
+        self.lost = 0.0
+        """The share of the latest update's norm that vanishes in fixed point, if it is much."""
         self._retained: Vector | None = None
         """What pseudo-pruning keeps of the local model; NaN where it keeps nothing."""
 
@@ -66,18 +68,42 @@ class Client:
         return [out for s in stripes for out in self.contribute_stripe(s, update, samples, steps)]
 
     def prepare(self, update: Vector, samples: int, steps: int = 1) -> Vector:
-        """What is cut into contributions: the update, checked, without what is withheld."""
+        """What is cut into contributions: the update, checked, without what is withheld.
+
+        If an owner would refuse any of it, it is refused here and whole: were only some segments
+        sent, the result would depend on how the coordinates are cut.
+        """
         n = self.agreement.settings.n
         if update.shape != (n,) or update.dtype != np.float32:
             found = f"{update.dtype} array of shape {update.shape}"
             raise InvalidSetting("update", found, f"{n} float32 values")
         self.agreement.check_weight(self.me, samples, steps, self.round)
-        if isinstance(self.agreement.settings.compressor, Prune):
+        settings, retained = self.agreement.settings, self._retained
+        if isinstance(settings.compressor, Prune):
             # Before the steps are divided out: the local model moved by all of them.
-            update = self._pruned(self.agreement.settings.compressor, update)
-        if self.agreement.settings.rule.normalises_steps:
+            update, retained = self._pruned(settings.compressor, update)
+        if settings.rule.normalises_steps:
             update = update / np.float32(steps)
+        self._examine(update)
+        self._retained = retained
         return update
+
+    def _examine(self, update: Vector) -> None:
+        """Refuse an update that cannot be combined, and note what of it is too small to be."""
+        settings, reference = self.agreement.settings, self._reference
+        name = self.agreement.view.members[self.me]
+        kept = self.agreement.kept(self.round, self.me) if settings.masked else None
+        self.lost = examine(
+            update, name, settings.precision, settings.non_finite, reference=reference, kept=kept
+        )
+        if settings.non_finite != "refuse" or not isinstance(settings.compressor, Quantiser):
+            return
+        limit = settings.precision.value_range
+        for stripe in self.agreement.stripes(self.round):
+            for piece in self._cut(stripe, update, reference):
+                if (reach := settings.compressor.reach(piece)) > limit:
+                    reason = f"quantised, its values are up to {reach:g}, beyond ±{limit:g}"
+                    raise RefusedContribution(name, reason)
 
     def contribute_stripe(
         self, stripe: Stripe, update: Vector, samples: int, steps: int = 1
@@ -126,14 +152,14 @@ class Client:
         message = Contribution(header, self.replica.versions[key], samples, steps, payload)
         return Outgoing((owner,), message)
 
-    def _pruned(self, prune: Prune, update: Vector) -> Vector:
-        """The update without what is withheld, which stays in the local model if asked."""
-        withheld = prune.withheld(update)
+    def _pruned(self, prune: Prune, update: Vector) -> tuple[Vector, Vector | None]:
+        """The update without what is withheld, and what of that stays in the local model."""
+        withheld, retained = prune.withheld(update), None
         if prune.pseudo:
             rate = np.float32(self.agreement.settings.rule.learning_rate)
             trained = self.training_model(self.replica.model) - rate * update
-            self._retained = np.where(withheld, trained, np.float32(np.nan))
-        return np.where(withheld, np.float32(0), update)
+            retained = np.where(withheld, trained, np.float32(np.nan))
+        return np.where(withheld, np.float32(0), update), retained
 
     def _cut(self, stripe: Stripe, update: Vector, reference: Vector | None) -> list[Vector]:
         """The stripe's segments of the update, less the reference; with a mask what is kept of

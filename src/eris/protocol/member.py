@@ -224,7 +224,10 @@ class Member:
         return out + self._proceed(now)
 
     def trained(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
-        """Take in what was trained; :meth:`pull` hands it out piece by piece."""
+        """Take in what was trained; :meth:`pull` hands it out piece by piece.
+
+        An update that could not be combined is refused here and whole: it counts as ``failed``.
+        """
         self.job = None
         self.phase = Phase.EXCHANGING
         self._quiet_from(now)

@@ -5,7 +5,7 @@ What a runtime carries. It is given the time and messages and returns messages; 
 
 from __future__ import annotations
 
-from eris.core.errors import ErisError
+from eris.core.errors import ErisError, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement
@@ -64,11 +64,18 @@ class Node:
         return self._publish(self.aggregator.abstain(round, now))
 
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
-        """Send this node's update of the round; segments of its own shards stay here."""
+        """Send this node's update of the round; segments of its own shards stay here.
+
+        One that could not be combined is noted, and nothing of it is sent.
+        """
         view = self.agreement.view_at(self.client.round)
         assert self.me in view.client_set, "only a client contributes"
         self.stayed.clear()
-        return self.keep(self.client.contribute(update, samples, steps))
+        try:
+            return self.keep(self.client.contribute(update, samples, steps))
+        except RefusedContribution as error:
+            self.refused.append(f"round {self.client.round}: {error}")
+            return []
 
     def keep(self, contributions: list[Outgoing]) -> list[Outgoing]:
         """Take in what of these is for this node itself; returns what is to be sent."""

@@ -90,11 +90,28 @@ class Replica:
         """The result of one round, if there was one and it is still kept."""
         return self._log[key].get(round)
 
-    def included_in(self, round: int) -> float:
-        """Mean share of the clients in a round's results; a segment without one counts as none."""
-        results = [self.result_of(key, round) for key in self.agreement.keys]
-        clients = len(self.agreement.view_at(round).clients)
-        return float(np.mean([len(r.included) / clients if r else 0.0 for r in results]))
+    def included_in(self, round: int) -> float | None:
+        """Mean share of the clients in a round's results; a segment without one counts as none.
+
+        None where a result may have been there that is no longer kept.
+        """
+        included = [self._included(key, round) for key in self.agreement.keys]
+        known = [count for count in included if count is not None]
+        if len(known) < len(included):
+            return None
+        return sum(known) / (len(known) * len(self.agreement.view_at(round).clients))
+
+    def _included(self, key: Key, round: int) -> int | None:
+        """How many clients the result of a segment and round has, if that is still known."""
+        if self.versions[key] < round:
+            return 0
+        following = min((kept for kept in self._log[key] if kept >= round), default=None)
+        if following is None:
+            return None
+        result = self._log[key][following]
+        if following == round:
+            return len(result.included)
+        return 0 if result.previous < round else None
 
     def digest(self, key: Key) -> bytes:
         """A hash of a segment's whole state; equal exactly where the bits are.

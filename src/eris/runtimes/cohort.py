@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.core.errors import RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
@@ -194,7 +195,15 @@ class Cohort:
         machine = self._clients[client]
         machine.begin(round, round)
         late = self._faults.straggles(client, round)
-        for outgoing in machine.contribute(update.vector, int(update.samples), int(update.steps)):
+        try:
+            contributions = machine.contribute(
+                update.vector, int(update.samples), int(update.steps)
+            )
+        except RefusedContribution as error:
+            self._report.refused.append(f"round {round}: {error}")
+            return
+        self._report.note_faint(self.agreement.view.members[client], machine.lost)
+        for outgoing in contributions:
             (owner,) = outgoing.to
             if isinstance(outgoing.message, Refusal):
                 self._refused(outgoing.message)

@@ -42,6 +42,9 @@ class EventEngine:
             node.refused.clear()
         included = self.runtime.nodes[self._first].replica.included_in(round)
         report = Report(traffic, included, refused, self._metrics)
+        for client in self._metrics:
+            name = self.runtime.agreement.view.members[client]
+            report.note_faint(name, self.runtime.nodes[client].client.lost)
         self._metrics = {}
         if self.runtime.transcript is not None:
             report.records = self.runtime.transcript.records

@@ -60,12 +60,20 @@ class Report:
     """The messages that members of this station sent, if they are kept."""
     apart: int | None = None
     """The round after which clients train one after another because a pass was wrong."""
+    faint: str = ""
+    """Of the first client whose update is too small for the agreed precision: what it loses."""
+
+    def note_faint(self, client: str, lost: float) -> None:
+        """Note that a client's update lost a share of its norm, if it did and is the first."""
+        if lost and not self.faint:
+            self.faint = f"an update of {client} lost {lost:.0%} of its norm"
 
     def add(self, other: Report) -> None:
         """Put another station's report to this one."""
         self.traffic.add(other.traffic)
         self.included = other.included if self.included is None else self.included
         self.refused += other.refused
+        self.faint = self.faint or other.faint
         self.clients.update(other.clients)
         self.records += other.records
         found = [round for round in (self.apart, other.apart) if round is not None]

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.combine import ExactMean
+from eris.core.combine import ExactMean, trimmed
 from eris.core.compress import RandK, RandP
 from eris.core.prune import Prune
 from eris.core.shift import shift_step
@@ -255,7 +255,7 @@ class _Values:
             return mean
         if collector.trim is None:
             return np.median(sent, axis=0)
-        cut = int(len(sent) * collector.trim)
+        cut = trimmed(len(sent), collector.trim)
         middle: Doubles = np.sort(sent, axis=0)[cut : len(sent) - cut].mean(axis=0)
         return middle
 

@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
+from eris.core.errors import RefusedContribution
 from eris.core.streams import Stream
 from eris.protocol.codec import decode, encode
 from eris.protocol.directory import Directory, Refused
@@ -363,7 +364,11 @@ class World:
         if wrong is Trouble.POISON:
             update[:] = np.nan
         samples = 3**host.number  # no two sets of clients weigh the same
-        self._after(host, member.trained(update, samples, 1, clock))
+        try:
+            out = member.trained(update, samples, 1, clock)
+        except RefusedContribution:
+            out = member.failed(clock)
+        self._after(host, out)
 
     def _send(self, host: Host, out: Sequence[Outgoing]) -> None:
         assert host.member is not None

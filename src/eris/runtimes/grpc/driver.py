@@ -63,6 +63,8 @@ class Driver:
         self._job: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._round, self._began = 0, time.monotonic()
+        self._told = False
+        """Whether it was said that updates are too small."""
         self._refusals: set[tuple[int, int]] = set()
         """(round, member) of the refusals that are in the log: segments are refused one by one."""
         self._seen: dict[int, dict[int, dict[Key, int]]] = {}
@@ -234,16 +236,17 @@ class Driver:
             check_update(update, name, len(job.model))
             metrics = _shown(update.metrics)
         except Exception as error:
-            level = logging.ERROR
-            event(_log, level, "training failed", round=job.round, error=f"{error}")
-            if not isinstance(error, ErisError):
-                _log.exception("the trainer raised")
-            self.journal.write("training failed", round=job.round, error=str(error))
             async with self.moving:
-                self._after(self.member.failed(self._now()))
+                self._gave_nothing(job.round, error)
             return
         self.training_seconds = time.monotonic() - began
         async with self.moving:
+            try:
+                out = self.member.trained(update.vector, int(update.samples),
+                                          int(update.steps), self._now())  # fmt: skip
+            except ErisError as error:
+                self._gave_nothing(job.round, error)
+                return
             # What a trainer was given is what it had when the round began.
             self.journal.write("trained", round=job.round, samples=int(update.samples),
                                steps=int(update.steps), seconds=round(self.training_seconds, 4),
@@ -251,8 +254,24 @@ class Driver:
             # The trainer's copy of the model goes before the next round makes another.
             self._job = None
             del job
-            self._after(self.member.trained(update.vector, int(update.samples),
-                                            int(update.steps), self._now()))  # fmt: skip
+            self._note_faint()
+            self._after(out)
+
+    def _gave_nothing(self, round: int, error: Exception) -> None:
+        """Training failed, or what it gave cannot be combined: the round goes on without it."""
+        event(_log, logging.ERROR, "training failed", round=round, error=f"{error}")
+        if not isinstance(error, ErisError):
+            _log.error("the trainer raised", exc_info=error)
+        self.journal.write("training failed", round=round, error=str(error))
+        self._after(self.member.failed(self._now()))
+
+    def _note_faint(self) -> None:
+        """Say once that updates are too small for the agreed precision."""
+        lost = self.member.node.client.lost
+        if lost and not self._told:
+            self._told = True
+            event(_log, logging.WARNING, "update too small", lost=round(lost, 4),
+                  remedy="a smaller value_range has a finer grid")  # fmt: skip
 
     def _kept(self) -> dict[str, Vector]:
         """What the trainer keeps between rounds."""
@@ -271,10 +290,11 @@ class Driver:
             n = member.agreement.settings.n
             pieces = self._seen.get(self._round, {}).values()
             seen = max((sum(piece.values()) for piece in pieces), default=0) / n
+            included = member.node.replica.included_in(self._round)
             summary = {
                 "round": self._round,
                 "seconds": round(now - self._began, 4),
-                "included": round(member.node.replica.included_in(self._round), 4),
+                "included": None if included is None else round(included, 4),
                 "sent": sent,
                 "received": received,
                 "seen": round(seen, 6),

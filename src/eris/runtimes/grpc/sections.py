@@ -171,7 +171,9 @@ class FederationTable(Table):
         empty="so many that a message has 64 KiB, at most a sixteenth of a large shard",
         example=65536,
     )  # fmt: skip
-    value_range: float = setting("Largest magnitude of a value of an update.", default=64.0)
+    value_range: float = setting(
+        "Largest magnitude of a value of an update; below 2⁻⁴⁰ of it values vanish.", default=64.0
+    )
 
     def server_rule(self) -> ServerRule:
         """The rule with its options."""
