@@ -19,8 +19,8 @@ PAGES = ("reproduce.md", "audit.md", "threat-model.md")
 SPREAD = re.compile(r"\d+\.\d\d ± \d+\.\d\d")
 NAMED = re.compile(r"`(?:eris reproduce )?([a-z0-9-]+)(?: --seeds[^`]*)?`")
 QUOTED = {
-    name: {row.label: row.paper for row in table.rows}
-    for name, table in {**EXPERIMENTS, **AUDITS}.items()
+    **{name: {row.label: row.paper for row in known.rows} for name, known in EXPERIMENTS.items()},
+    **{name: {row.label: row.paper for row in known.rows} for name, known in AUDITS.items()},
 }
 
 
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 def lines(page: str) -> Iterator[Line]:
     """Lines of the tables of experiments that have a column for the paper."""
-    name, head = "", []
+    name, head = "", list[str]()
     for text in (DOCS / page).read_text(encoding="utf-8").splitlines():
         if not text.startswith("|"):
             head = []
