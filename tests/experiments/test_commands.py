@@ -67,8 +67,22 @@ def test_options_and_toml_make_the_same_run(eris: Eris, stripes: Path, tmp_path:
 
 
 def test_warnings_are_a_line_each(eris: Eris, stripes: Path) -> None:
-    assert eris(*options(stripes, "--set", "plan=contiguous", "--runs", "elsewhere")) == 0
+    assert (
+        eris(
+            *options(
+                stripes,
+                "--set",
+                "plan=contiguous",
+                "--set",
+                "kept_fraction=0.01",
+                "--runs",
+                "elsewhere",
+            )
+        )
+        == 0
+    )
     assert "warning: contiguous shards can be whole layers" in eris.err
+    assert "warning: less than 2% of the coordinates are kept" in eris.err
     assert ".py" not in eris.err
     (run,) = Path("elsewhere").iterdir()
     assert Run(run).recipe.method.settings["plan"] == "contiguous"

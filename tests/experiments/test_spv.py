@@ -189,7 +189,7 @@ def test_rows_of_all_observers(model: CausalLM, texts: Texts) -> None:
             assert measure.roc.members == texts.included.sum()
     # Clients that memorise are found out by whoever gets their whole update.
     assert found[2].measures["difference"].roc.auc > 0.9
-    assert as_table(found).row_count == 24
+    assert as_table(SETTINGS, found).row_count == 24
 
 
 def test_a_run_repeats(model: CausalLM, texts: Texts) -> None:

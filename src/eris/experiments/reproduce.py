@@ -144,7 +144,7 @@ def reproduce(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: at its end, and where its loss was lowest."""
+    """What a run came to: at its end, and where its test loss was lowest."""
 
     accuracy: float
     nodes: float | None
@@ -176,7 +176,7 @@ class Outcome:
 def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
     """Ours beside the paper's."""
     shown = Table(
-        "", "ours, %", "at lowest loss", "of round", "paper, %", "ε in all", "up", "down",
+        "", "ours, %", "at lowest test loss", "of round", "paper, %", "ε in all", "up", "down",
         title=experiment.title,
     )  # fmt: skip
     for row in experiment.rows:
@@ -213,7 +213,7 @@ def draw(experiment: Experiment, runs: Mapping[str, Sequence[Run]], path: Path) 
     outcomes = [[Outcome.of(run) for run in runs[row.label]] for row in rows]
     for axis, what, label in (
         (left, "accuracy", "test accuracy"),
-        (right, "best_round", "round of the lowest loss"),
+        (right, "best_round", "round of the lowest test loss"),
     ):
         values = [[getattr(outcome, what) for outcome in some] for some in outcomes]
         means, spread = [np.mean(v) for v in values], [np.std(v) for v in values]

@@ -301,7 +301,7 @@ def steps(settings: SpvExperiment) -> int:
     return 1 + 3 * settings.rounds + len(settings.attacked) * targets
 
 
-def as_table(found: Sequence[SpvRow]) -> Table:
+def as_table(settings: SpvExperiment, found: Sequence[SpvRow]) -> Table:
     """The rows for people."""
     table = Table(
         "method",
@@ -313,6 +313,7 @@ def as_table(found: Sequence[SpvRow]) -> Table:
         "thirds",
         "by client",
         "null 95 %",
+        title=f"Shatter: k = {settings.virtual_nodes}, r = {settings.degree}",
     )
     for row in found:
         for name, one in row.measures.items():
@@ -362,7 +363,7 @@ def main(arguments: list[str] | None = None) -> int:
         ):  # fmt: skip
             found.append(row)
     # In full also where lines are short: a cut number is of no use.
-    Console(width=max(console.width, 120)).print(as_table(found))
+    Console(width=max(console.width, 120)).print(as_table(settings, found))
     seconds = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - spent}
     console.print(json.dumps({**about, **seconds, "rows": [asdict(row) for row in found]}))
     return 0

@@ -88,8 +88,8 @@ class ERIS:
         if self.plan == "contiguous":
             warnings.warn(
                 PrivacyWarning(
-                    "contiguous shards can be whole layers and tell their aggregator more than "
-                    "their share suggests; the random plan does not"
+                    "contiguous shards can be whole layers: what an aggregator learns depends on "
+                    "which of them it owns; the random plan treats all alike"
                 ),
                 stacklevel=4,
             )
