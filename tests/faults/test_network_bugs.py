@@ -148,7 +148,8 @@ def test_a_client_that_is_not_told_that_it_was_left_out(monkeypatch: pytest.Monk
         before = list(self.left_out)
         follow(self, result)
         self.left_out.clear()
-        self.left_out.extend(before)
+        for name in before:
+            self.left_out.append(name)
 
     monkeypatch.setattr(Client, "follow", follow_silently)
     catch(monkeypatch, "does not know that its contribution", Trouble.SLOW)

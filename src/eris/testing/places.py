@@ -116,7 +116,7 @@ class Authority:
     def join(self, host: int, mark: Mark | None) -> Joined | None:
         """Take a host in, or back in; None while the directory does not answer."""
         name = f"member-{host}"
-        terms = {
+        terms: dict[str, Any] = {
             "client": self.shape.is_client(host), "aggregator": self.shape.is_aggregator(host),
             "max_share": self.shape.max_share,
         }  # fmt: skip
