@@ -35,6 +35,7 @@ from eris.protocol.messages import (
     CatchUp,
     Contribution,
     Header,
+    Holding,
     Message,
     Payload,
     Refusal,
@@ -87,6 +88,7 @@ refusals = st.builds(
 
 
 shares = st.builds(Share, headers, payloads)
+holdings = st.builds(Holding, headers, uint32, st.binary(min_size=16, max_size=16))
 
 
 @st.composite
@@ -109,6 +111,7 @@ KINDS: dict[str, st.SearchStrategy[Message]] = {
     "snapshot": snapshots,
     "refusal": refusals,
     "share": shares,
+    "holding": holdings,
 }
 messages: st.SearchStrategy[Message] = st.one_of(*KINDS.values())
 
@@ -136,6 +139,7 @@ def test_a_message_of_zeros_keeps_its_kind() -> None:
         Snapshot(header, 0, 0, empty, empty, (empty, empty)),
         Contribution(header, 0, 1, 1, empty),
         Share(header, empty),
+        Holding(header, 0, b""),
     ):
         assert decode(encode(message)) == message
 
@@ -170,6 +174,7 @@ VALID: dict[str, Message] = {
     "snapshot": Snapshot(HEADER, 6, 6, VALUES, VALUES, (VALUES, VALUES)),
     "refusal": Refusal(HEADER, "too late"),
     "share": Share(HEADER, VALUES),
+    "holding": Holding(HEADER, 6, bytes(range(16))),
 }
 
 

@@ -19,6 +19,14 @@ from eris.protocol.directory import (
 from eris.protocol.membership import NOBODY
 from support.registry import CHARTER, TERMS, founded, join, newest, renew, restored, started_again
 
+
+def reach(directory: Directory, now: float, round: int, *names: str) -> None:
+    """Let members report round after round."""
+    for reached in range(1, round + 1):
+        for name in names:
+            renew(directory, now, name, reached)
+
+
 # -- views ------------------------------------------------------------------------------------
 
 
@@ -45,6 +53,7 @@ def test_a_silent_owner_is_replaced_from_the_first_round_no_permit_reaches() -> 
     directory = founded()
     for name in ("anna", "ben"):
         join(directory, 0.0, name)
+    reach(directory, 1.0, 4, "anna", "ben")
     assert renew(directory, 1.0, "anna", 5).through == 7
     assert renew(directory, 6.0, "ben", 4).through == 6
     assert directory.tick(10.9) is False
@@ -64,13 +73,30 @@ def test_a_silent_owner_is_replaced_from_the_first_round_no_permit_reaches() -> 
 
 def test_permits_reach_further_for_an_owner_whose_rounds_are_short() -> None:
     directory = founded()
-    for name in ("anna", "ben"):
+    for name in ("anna", "ben", "cleo"):
         join(directory, 0.0, name)
-    rounds = [1, 2, 3, 8, 9, 200, 201]
-    found = [renew(directory, 1.0, "anna", round).through - round for round in rounds]
+    found = []
+    for round in (1, 2, 3, 6, 7, 12, 13):
+        found.append(renew(directory, 1.0, "anna", round).through - round)
+        renew(directory, 1.0, "cleo", round)
     assert found == [2, 2, 2, 6, 5, 6, 5]
     # One that comes back after long has no pace yet.
-    assert renew(directory, 1.0, "ben", 202).through == 204
+    assert renew(directory, 1.0, "ben", 13).through == 15
+
+
+def test_what_a_member_says_beyond_all_permits_is_not_believed() -> None:
+    directory = founded()
+    for name in ("anna", "ben", "cleo"):
+        join(directory, 0.0, name)
+    reach(directory, 1.0, 5, "anna", "ben", "cleo")
+    assert renew(directory, 1.0, "cleo", 10**9).through <= 14
+    for _ in range(100):  # nor if it goes on from permit to permit
+        last = renew(directory, 1.0, "cleo", directory.standing(2).through + 1)
+    assert last.through <= 20
+    assert renew(directory, 1.0, "anna", 5).round == 6, "one word is worth one round"
+    directory.leave(1.0, "cleo", "key of cleo")
+    assert newest(directory.standing(0))[1] <= 21
+    assert renew(directory, 1.0, "anna", 6).through == 8
 
 
 def test_a_view_that_no_permit_has_reached_gives_way_to_the_next() -> None:
@@ -100,14 +126,15 @@ def test_only_owners_are_given_permits() -> None:
     # In the view to come anna is none any more, but it still is one for the rounds before.
     join(directory, 2.0, "anna", aggregator=False)
     assert newest(directory.standing(0)) == (3, 4, (0, 1, 2), (2, 2, 2))
-    assert renew(directory, 2.0, "anna", 3).through == 5
-    assert renew(directory, 2.0, "anna", 4).through == 5
+    assert renew(directory, 2.0, "anna", 2).through == 4
+    assert renew(directory, 2.0, "anna", 4).through == 4
 
 
 def test_members_that_leave_are_left_out_at_once() -> None:
     directory = founded()
     for name in ("anna", "ben", "cleo"):
         join(directory, 0.0, name)
+    reach(directory, 0.0, 6, "anna", "ben", "cleo")
     renew(directory, 0.0, "cleo", 7)
     directory.leave(0.0, "cleo", "key of cleo")
     assert newest(directory.standing(0)) == (3, 10, (0, 1), (0, 1, 0))
@@ -136,6 +163,7 @@ def test_a_member_that_starts_again_is_told_up_to_where_it_may_have_published() 
     directory = founded()
     for name in ("anna", "ben"):
         join(directory, 0.0, name)
+    reach(directory, 1.0, 7, "anna", "ben")
     assert renew(directory, 1.0, "anna", 8).through == 10
     again = join(directory, 2.0, "anna")
     assert (again.number, again.abstain_through, again.standing.through) == (0, 10, 10)
@@ -239,8 +267,8 @@ def test_nobody_is_left_out_because_the_directory_was_away() -> None:
     directory = founded()
     for name in ("anna", "ben", "cleo"):
         join(directory, 0.0, name)
-    renew(directory, 9.0, "anna", 3)
-    directory.leave(9.0, "cleo", "key of cleo")
+    reach(directory, 9.0, 3, "cleo", "anna")
+    directory.leave(9.0, "cleo", "key of cleo", published=3)
     again = restored(directory, 5_000.0)
     for number in range(3):
         before, after = (one.standing(number) for one in (directory, again))

@@ -69,6 +69,7 @@ def test_a_description_says_who_is_here_who_owns_what_and_who_is_next() -> None:
     directory = founded()
     for name in ("anna", "ben", "cleo"):
         join(directory, 0.0, name, max_share=0.7)
+    renew(directory, 4.0, "cleo", 1)
     renew(directory, 4.0, "ben", 2)
     description = directory.describe(6.0)
     anna, ben, _ = description.members

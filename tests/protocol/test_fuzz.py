@@ -42,7 +42,7 @@ def test_no_damage_breaks_the_codec_or_a_node() -> None:
     assert not tally.findings, "\n".join(map(str, tally.findings))
     assert tally.cases == CASES
     # The campaign means something only if it gets everywhere.
-    kinds = {"Contribution", "Result", "CatchUp", "Snapshot", "Refusal", "Share"}
+    kinds = {"Contribution", "Result", "CatchUp", "Snapshot", "Refusal", "Share", "Holding"}
     assert all(tally.decoded[kind] > 100 for kind in kinds), tally.decoded
     assert len(tally.malformed) >= 14, tally.malformed
     assert tally.refused > 1_000
@@ -52,7 +52,15 @@ def test_no_damage_breaks_the_codec_or_a_node() -> None:
 def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[World]) -> None:
     for world in worlds:
         kinds = Counter(type(decode(data)).__name__ for data in world.corpus)
-        everything = {"Contribution", "Result", "CatchUp", "Snapshot", "Refusal", "Share"}
+        everything = {
+            "Contribution",
+            "Result",
+            "CatchUp",
+            "Snapshot",
+            "Refusal",
+            "Share",
+            "Holding",
+        }
         assert set(kinds) == everything
         for data in world.corpus:
             assert serialise(parse(data)) == data

@@ -23,6 +23,7 @@ from eris.core.shards import RandomPlan, WeightedPlan
 from eris.core.streams import Stream
 from eris.protocol.agreement import Agreement
 from eris.protocol.codec import (
+    DIGEST_BYTES,
     LONGEST_REASON,
     MOST_STEPS,
     decode,
@@ -33,6 +34,7 @@ from eris.protocol.messages import (
     CatchUp,
     Contribution,
     Header,
+    Holding,
     Message,
     Payload,
     Refusal,
@@ -92,6 +94,7 @@ def test_a_result_obeys_the_wire_law(encoding: Encoding, count: int, members: in
 
 def test_messages_without_values_are_small() -> None:
     assert len(encode(CatchUp(WORST, U32))) <= OVERHEAD
+    assert len(encode(Holding(WORST, U32, bytes(DIGEST_BYTES)))) <= OVERHEAD
     assert len(encode(Result(WORST, U32 - 1, frozenset(), 0, 0, None))) <= OVERHEAD
     assert len(encode(Refusal(WORST, "x" * LONGEST_REASON))) <= OVERHEAD + LONGEST_REASON
 
@@ -113,7 +116,7 @@ def largest(agreement: Agreement, message: Message, compressor: Compressor | Non
         case Snapshot():
             vectors = 1 + (message.reference is not None) + len(message.slots)
             return vectors * allowed(size)
-        case CatchUp():
+        case CatchUp() | Holding():
             return OVERHEAD
         case Refusal():
             return OVERHEAD + len(message.reason.encode())

@@ -224,6 +224,8 @@ class Aggregator:
 
     @property
     def _enough(self) -> int:
+        if self.patient:
+            return self.agreement.enough(max(1, self.round))
         return max(self.agreement.settings.quorum, self.agreement.settings.min_included)
 
     def _withheld(self, key: Key, round: int, previous: int) -> Result:

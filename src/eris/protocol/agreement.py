@@ -172,6 +172,12 @@ class Agreement:
         """Go by these views from now on, in the order of their epochs."""
         self._views = tuple(views)
 
+    def enough(self, round: int) -> int:
+        """Clients that a result of a round needs on a network: a majority of those of its view, and
+        no fewer than were agreed. Any two results of a view have one in common."""
+        clients = len(self.view_at(round).clients)
+        return max(clients // 2 + 1, self.settings.quorum, self.settings.min_included)
+
     # -- shards and segments ------------------------------------------------------------------
 
     def turn_start(self, round: int) -> int:
@@ -332,3 +338,21 @@ class Agreement:
         """Σ_{k∈I} w_k with the agreed weights (paper's mode)."""
         assert self.view.samples is not None
         return result.samples / sum(self.view.samples)
+
+
+def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
+    """The agreement of a federation on a network, in the views that its authority told."""
+    if settings.masks == "independent":
+        expected = "shared: a reference per client does not survive its client"
+        raise InvalidSetting("masks", "independent", expected)
+    if settings.plan.rotate:
+        expected = "0 on a network: shards drawn anew wait for every owner, and owners may die"
+        raise InvalidSetting("plan.rotate", settings.plan.rotate, expected)
+    if not views:
+        raise InvalidSetting("standing", "without a view", "one, to begin in")
+    # Settings are checked against a view in which all members are there.
+    members = views[-1].view.members
+    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
+    agreement = Agreement(settings, everyone)
+    agreement.schedule(views)
+    return agreement

@@ -245,26 +245,29 @@ class Client:
         missing = [key for key, version in self.replica.versions.items() if version < self.round]
         return self.ask(missing)
 
-    def ask(self, missing: Iterable[Key], *, everyone: bool = False) -> list[Outgoing]:
+    def ask(
+        self, missing: Iterable[Key], *, everyone: bool = False, at_once: int = 1
+    ) -> list[Outgoing]:
         """Ask for what is missing: the owner first, the next time other members in turn.
 
-        Those that have a role, unless ``everyone`` is to be asked.
+        Those that have a role, unless ``everyone`` is to be asked; so many of them ``at_once``.
         """
         members = range(len(self.agreement.view.members))
         there = members if everyone else self.agreement.view.roles
         others = [m for m in there if m != self.me] or [m for m in members if m != self.me]
-        asks = [self._ask(key, others) for key in missing if others]
+        asks = [self._ask(key, others, at_once) for key in missing if others]
         self._asked += 1
         return asks
 
-    def _ask(self, key: Key, others: Sequence[int]) -> Outgoing:
+    def _ask(self, key: Key, others: Sequence[int], at_once: int) -> Outgoing:
         header = self.agreement.header(self.me, max(1, self.round), key)
         whole = key in self.replica.astray
-        peer = self._peer(key, others)
-        return Outgoing((peer,), CatchUp(header, self.replica.versions[key], whole))
+        have = 0 if key in self.replica.orphaned else self.replica.versions[key]
+        return Outgoing(self._peers(key, others, at_once), CatchUp(header, have, whole))
 
-    def _peer(self, key: Key, others: Sequence[int]) -> int:
+    def _peers(self, key: Key, others: Sequence[int], at_once: int) -> tuple[int, ...]:
         owner = self.agreement.view.owners[key[0]]
         if self._asked == 0 and owner not in (self.me, NOBODY):
-            return owner
-        return others[(self._asked + sum(key)) % len(others)]
+            return (owner,)
+        turn = at_once * self._asked + sum(key)
+        return tuple({others[(turn + next) % len(others)]: None for next in range(at_once)})

@@ -21,6 +21,7 @@ from eris.protocol.messages import (
     CatchUp,
     Contribution,
     Header,
+    Holding,
     Message,
     Payload,
     Refusal,
@@ -89,6 +90,9 @@ def encode(message: Message) -> bytes:
                 _fill(out.snapshot.reference, message.reference)
             for slot in message.slots:
                 _fill(out.snapshot.slots.add(), slot)
+        case Holding():
+            out.holding.at = message.at
+            out.holding.digest = message.digest
         case Refusal():
             out.refusal.reason = message.reason[:LONGEST_REASON]
             out.refusal.no_result = message.no_result
@@ -131,6 +135,9 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
             return CatchUp(header, parsed.catch_up.have, parsed.catch_up.whole)
         case "snapshot":
             return _snapshot(header, parsed.snapshot, limits)
+        case "holding":
+            digest = _digest("holding.digest", parsed.holding.digest)
+            return Holding(header, parsed.holding.at, digest)
         case "refusal":
             refusal = parsed.refusal
             reason = refusal.reason[:LONGEST_REASON]
@@ -263,9 +270,6 @@ def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
             raise MalformedMessage("result.included", "does not fit the number of samples")
     elif included or parsed.samples or parsed.sample_steps:
         raise MalformedMessage("result.payload", "is missing although clients are included")
-    if len(parsed.digest) not in (0, DIGEST_BYTES):
-        found = f"has {len(parsed.digest)} bytes; expected {DIGEST_BYTES} or none"
-        raise MalformedMessage("result.digest", found)
     return Result(
         header,
         parsed.previous,
@@ -273,8 +277,15 @@ def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
         parsed.samples,
         parsed.sample_steps,
         payload,
-        parsed.digest,
+        _digest("result.digest", parsed.digest),
     )
+
+
+def _digest(field: str, parsed: bytes) -> bytes:
+    if len(parsed) not in (0, DIGEST_BYTES):
+        found = f"has {len(parsed)} bytes; expected {DIGEST_BYTES} or none"
+        raise MalformedMessage(field, found)
+    return parsed
 
 
 def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from typing import Any
 
 from eris.core.errors import ErisError, InvalidSetting
@@ -159,7 +160,7 @@ class Directory:
             self._members.append(entry)
         self._note(number, replace(entry, expires=now + self.lease))
         self._addresses = tuple(member.address for member in self._members)
-        self._fronts[number] = self._round
+        self._fronts[number] = max(member.round for member in self._members)
         self._settle()
         return Joined(number, entry.through, self.standing(number), entry.incarnation)
 
@@ -182,6 +183,7 @@ class Directory:
         if not 0 <= round <= LAST_ROUND:
             raise Refused(f"round is {round}; expected 0 to {LAST_ROUND}")
         member = self._members[number]
+        round = min(round, self._possible(number))
         kept = replace(member, round=max(member.round, round), expires=now + self.lease)
         if member.here:
             self._members[number] = kept  # nothing that has to be on disk
@@ -197,13 +199,30 @@ class Directory:
             self.revision += 1
         return self.standing(number)
 
+    def _possible(self, number: int) -> int:
+        """The furthest round that a member can be in; what it says beyond is not believed.
+
+        A round that nobody was permitted to publish in is over for nobody. A member's own permits
+        prove little: one that lies could go on from permit to permit.
+        """
+        if len(self._members) == 1:
+            return LAST_ROUND
+        member, others = self._members[number], [*self._members]
+        del others[number]
+        own = min(member.through, max(o.round for o in others) + self.lookahead + FURTHEST)
+        if self._views and self._views[-1].view.clients == (number,):
+            own = member.through  # all others have gone
+        permitted = max(own, *(other.through for other in others))
+        begun = max(scheduled.from_round for scheduled in self._views) if self._views else 0
+        return max(1 + permitted, 1 + max(other.round for other in others), begun)
+
     def _pace(self, number: int, before: int, round: int) -> int:
         """How much further permits reach where rounds are over faster than an answer travels.
 
         Rounds that a member skipped, because it was behind or a new view left them out, were not
         fast: a permit that reaches too far costs the next view all rounds up to it.
         """
-        front = self._round
+        front = max(member.round for member in self._members)
         moved = front - self._fronts.get(number, front)
         self._fronts[number] = front
         own = round - max(before, self._begins(round) - 1)
@@ -374,7 +393,13 @@ class Directory:
 
     @property
     def _round(self) -> int:
-        return max((member.round for member in self._members), default=0)
+        """The highest round reported. What one member says alone is worth one round more than what
+        all others do, or the first round of the newest view."""
+        rounds = nlargest(2, (member.round for member in self._members))
+        if len(rounds) < 2:
+            return sum(rounds)
+        begun = self._views[-1].from_round if self._views else 0
+        return min(rounds[0], max(rounds[1] + 1, begun))
 
     def _known(self, name: str, fingerprint: str, incarnation: int | None) -> int:
         number = self._numbers.get(name)

@@ -108,6 +108,14 @@ class Snapshot(_message.Message):
     slots: _containers.RepeatedCompositeFieldContainer[Payload]
     def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ...) -> None: ...
 
+class Holding(_message.Message):
+    __slots__ = ("at", "digest")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    at: int
+    digest: bytes
+    def __init__(self, at: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
+
 class Refusal(_message.Message):
     __slots__ = ("reason", "no_result", "again")
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -125,7 +133,7 @@ class Share(_message.Message):
     def __init__(self, payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal", "share")
+    __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal", "share", "holding")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTION_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +141,7 @@ class Message(_message.Message):
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
+    HOLDING_FIELD_NUMBER: _ClassVar[int]
     header: Header
     contribution: Contribution
     result: Result
@@ -140,7 +149,8 @@ class Message(_message.Message):
     snapshot: Snapshot
     refusal: Refusal
     share: Share
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ...) -> None: ...
+    holding: Holding
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., holding: _Optional[_Union[Holding, _Mapping]] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ()

@@ -15,6 +15,7 @@ What keeps a round to one result a segment, whatever fails:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -26,8 +27,9 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement, Key
+from eris.protocol.agreement import Key, networked
 from eris.protocol.dispatch import Dispatch
+from eris.protocol.ending import Ending
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
@@ -48,6 +50,10 @@ LISTENING = 8
 
 RESENT = 64
 """Segments that are sent again at a time, of all shards alike."""
+
+
+AHEAD = 8
+"""Rounds beyond what is believed to be reached of which results are kept until it is."""
 
 
 class Phase(Enum):
@@ -88,17 +94,17 @@ class Member:
         abstain_through: int = 0,
         unsure: bool = False,
     ) -> None:
-        _check(settings)
-        if not standing.views:
-            raise InvalidSetting("standing", "without a view", "one, to begin in")
-        self.agreement = Agreement(settings, _everyone(standing, settings))
-        self.agreement.schedule(standing.views)
+        self.agreement = networked(settings, standing.views)
         self.me, self.rounds = standing.me, rounds
         self.node = Node(self.agreement, self.me, initial, networked=True)
         self.ownership = Ownership(
             self.node, through=standing.through, abstain_through=abstain_through, unsure=unsure
         )
+        self.evidence, self.ending = self.node.evidence, Ending(self.node, rounds)
+        self.evidence.reached = standing.round
         self.highest = standing.round
+        """The round that the federation has reached, as far as this member can tell."""
+        self.node.replica.horizon = 0
         self.phase = Phase.CATCHING_UP
         self.round = 0
         self.job: Job | None = None
@@ -145,10 +151,27 @@ class Member:
 
     @property
     def finished(self) -> bool:
-        """Whether training is over and, as far as the others know, the last results are here."""
+        """Whether training is over and the model complete (:mod:`eris.protocol.ending`)."""
         if self.phase is not Phase.DONE or self._astray:
             return False
-        return not self.lacking(self.rounds) or self._retries > len(self.view.members)
+        return not self.ending.lacking(self.rounds) or (
+            self._all_asked and not self.ending.unknown()
+        )
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether training is over and all have been asked twice for what is missing: what has not
+        come by now comes only if somebody does who was away."""
+        return self.phase is Phase.DONE and self._retries > 2 * len(self.view.members)
+
+    @property
+    def incomplete(self) -> str:
+        """What is missing in the model, in a line; empty if nothing is."""
+        return self.ending.missing()
+
+    @property
+    def _all_asked(self) -> bool:
+        return self._retries > len(self.view.members)
 
     def missing(self, round: int) -> list[Key]:
         """Segments whose result of a round is not here, although its owner is there to give one."""
@@ -171,11 +194,6 @@ class Member:
         self._hint = next(self._missing(round, chain(hint, keys)), None)
         return self._hint is None
 
-    def lacking(self, round: int) -> list[Key]:
-        """Segments whose result of a round, if there is one, is not here."""
-        versions = self.node.replica.versions
-        return [key for key, version in versions.items() if version < round]
-
     # -- what goes in -------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Outgoing]:
@@ -187,10 +205,11 @@ class Member:
 
     def stand(self, standing: Standing, now: float) -> list[Outgoing]:
         """Take in what the authority says; an answer older than what is known changes nothing."""
-        self.highest = max(self.highest, standing.round)
+        self.evidence.reached = max(self.evidence.reached, standing.round)
         if standing.views and standing.views[-1].view.epoch >= self.agreement.view.epoch:
             self.agreement.schedule(standing.views)
             self.ownership.through = max(self.ownership.through, standing.through)
+        self._look_ahead()
         return self.ownership.invite(now) + self._proceed(now)
 
     def receive(self, message: Message, source: int, now: float) -> list[Outgoing]:
@@ -199,22 +218,35 @@ class Member:
         self._heard.add(source)
         if header.epoch > self.agreement.view.epoch:
             self.renewal_due = True
-        if header.key not in self.node.replica.versions:
+        replica = self.node.replica
+        if header.key not in replica.versions:
             return self.node.receive(message, source)  # which notes what is wrong with it
+        if header.round > self.rounds + 1:
+            why = f"names round {header.round}; training ends after round {self.rounds}"
+            self.node.refuse(message, source, why)
+            return []
         if isinstance(message, Contribution):
-            return self.ownership.collect(message, source, self.round, now) + self._proceed(now)
-        version = self.node.replica.versions[header.key]
+            out = self.ownership.collect(message, source, self.round, now)
+            self.evidence.asks(out)
+            return out + self._proceed(now)
+        version = replica.versions[header.key]
+        if header.sender == source and header.federation == self.agreement.settings.fingerprint:
+            self._learn(message, source)
+        if isinstance(message, Result) and header.round > replica.horizon:
+            self.renewal_due = True  # the authority knows whether that can be
+            if header.round > replica.horizon + AHEAD:
+                self.node.refuse(message, source, f"nobody else has reached round {header.round}")
+                return []
         out = self.node.receive(message, source)
         if isinstance(message, Result | Snapshot):
-            replica = self.node.replica
             if replica.versions[header.key] != version or replica.waits(header.key):
-                self._hear(header.round, now)
+                self._hear(now)
             if header.key in replica.astray:
                 self._retry_at = min(self._retry_at, now)
-        elif isinstance(message, CatchUp):
-            # Whoever asks says where it is. One word is worth one round: it may be wrong.
-            if header.sender == source and header.federation == self.agreement.settings.fingerprint:
-                self.highest = max(self.highest, min(header.round, self.round + 1))
+        elif isinstance(message, CatchUp) and self.phase is Phase.DONE:
+            out = out or self.ending.tell(header.key, source, self.round)
+            if header.round > self.rounds and message.have < version:
+                self.ending.disputed.add(header.key)
         elif isinstance(message, Refusal):
             theirs = self.view.owners[header.shard] == source and header.round == self.round
             if message.no_result and theirs:
@@ -222,6 +254,21 @@ class Member:
             elif message.again and theirs:
                 out += self._contributions([header.key])
         return out + self._proceed(now)
+
+    def _learn(self, message: Message, source: int) -> None:
+        """Whoever asks, publishes or tells its state says where it is. Of one member alone that is
+        worth one round: it may be wrong."""
+        if isinstance(message, Refusal):
+            return
+        round = message.at if isinstance(message, Snapshot) else message.header.round
+        self.evidence.hear(source, min(round, self.rounds + 1))
+        self.highest = max(self.highest, min(round, self.round + 1))
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Results of one round more than this member, or the others, have reached are welcome."""
+        self.highest = max(self.highest, self.evidence.reached)
+        self.node.look_ahead(max(self.round, self.evidence.reached) + 1)
 
     def trained(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
         """Take in what was trained; :meth:`pull` hands it out piece by piece.
@@ -277,6 +324,7 @@ class Member:
             return []
         segments = self.agreement.segments(self.round)
         made = self._dispatch.contributions(self.node.client, [segments[key] for key in keys])
+        self.evidence.asks(made)  # an owner that is further on answers with what it has
         return self.node.keep(made)
 
     def tick(self, now: float) -> list[Outgoing]:
@@ -313,6 +361,7 @@ class Member:
         self._heard = {self.me}
         self._quiet_from(now)
         self.renewal_due = True
+        self._look_ahead()
         self.node.client.begin(self.round, now)
         if self.round > self.rounds:
             self.phase = Phase.DONE
@@ -351,13 +400,12 @@ class Member:
         owners = self.view.owners
         return not any(owners[shard] in self._heard for shard, _ in self.missing(self.round))
 
-    def _hear(self, round: int, now: float) -> None:
-        """A result is news: the federation has reached its round.
+    def _hear(self, now: float) -> None:
+        """A result is news.
 
-        As long as that is this member's round, more is likely to come. If it is not, what is
-        missing here has been sent, and lost.
+        As long as the federation is in this member's round, more is likely to come. If it is not,
+        what is missing here has been sent, and lost.
         """
-        self.highest = max(self.highest, round)
         if self._overtaken:
             self._retry_at = min(self._retry_at, now + self.agreement.settings.retry_every)
         else:
@@ -366,7 +414,9 @@ class Member:
     def _quiet_from(self, now: float) -> None:
         settings = self.agreement.settings
         self._retries = 0
-        self._retry_at = now + settings.catch_up_after
+        # What is astray is asked for when it is due, whatever else goes on.
+        due = self._retry_at if self._astray else math.inf
+        self._retry_at = min(due, now + settings.catch_up_after)
         self._flush_at = now + settings.retry_every
 
     @property
@@ -378,7 +428,7 @@ class Member:
     def _waiting(self) -> bool:
         """Whether there is something to ask for when nothing is heard."""
         if self.phase is Phase.DONE:
-            return bool(self._astray or self.lacking(self.rounds))
+            return bool(self._astray or self.ending.disputed or self.ending.lacking(self.rounds))
         return self.phase is not Phase.TRAINING
 
     @property
@@ -399,10 +449,15 @@ class Member:
             self._heard = {self.me}
         catching = self.phase is Phase.CATCHING_UP
         last = self.highest if catching or self._overtaken else self.round
-        wanted = self.lacking(min(last, self.rounds))
-        wanted += [key for key in self._astray if key not in wanted]
+        done = self.phase is Phase.DONE
+        if done and self._all_asked:
+            self.ending.settle_disputes()
+        wanted = self.ending.lacking(min(last, self.rounds))
+        more = sorted(self._astray | self.ending.disputed)
+        wanted += [key for key in more if key not in wanted]
         # At the end nobody is left who would bring what only a member without a role has.
-        out = self.node.client.ask(wanted, everyone=self.phase is Phase.DONE)
+        out = self.node.client.ask(wanted, everyone=done, at_once=2)
+        self.evidence.asks(out)
         if self._dispatch is not None and not catching:
             self._dispatch.drop()
             first = sorted(self.missing(self.round), key=lambda key: (key[1], key[0]))
@@ -419,9 +474,10 @@ class Member:
             return True
         # Nothing can come of a round whose members have gone; a later view has others, but if they
         # are too few, waiting for those that have gone burns no rounds.
-        settings, newest = self.agreement.settings, self.agreement.view
-        enough = len(newest.clients) >= max(settings.quorum, settings.min_included)
-        return enough and self.agreement.newest_from > self.round
+        start = self.agreement.newest_from
+        return start > self.round and len(self.agreement.view.clients) >= self.agreement.enough(
+            start
+        )
 
     def _wanted(self) -> bool:
         """Whether the round stands still and this client has given nothing to it."""
@@ -454,19 +510,3 @@ class Member:
         }
         self.node.client.restore(own)
         self.round = max(0, int(state["round"][0]) - 1)
-
-
-def _everyone(standing: Standing, settings: Settings) -> View:
-    """A view in which all members are there, to check the settings against."""
-    members = standing.views[-1].view.members
-    return View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
-
-
-def _check(settings: Settings) -> None:
-    """Refuse what only the simulator can do."""
-    if settings.masks == "independent":
-        expected = "shared: a reference per client does not survive its client"
-        raise InvalidSetting("masks", "independent", expected)
-    if settings.plan.rotate:
-        expected = "0 on a network: shards drawn anew wait for every owner, and owners may die"
-        raise InvalidSetting("plan.rotate", settings.plan.rotate, expected)

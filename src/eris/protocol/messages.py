@@ -78,6 +78,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
+class Holding:
+    """What a member that is through with training holds: the state after the result of ``at``."""
+
+    header: Header
+    at: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
 class Refusal:
     """Tells a client that its contribution was left out, and why.
 
@@ -103,7 +112,7 @@ class Share:
     payload: Payload
 
 
-Message = Contribution | Result | CatchUp | Snapshot | Refusal | Share
+Message = Contribution | Result | CatchUp | Snapshot | Holding | Refusal | Share
 
 
 @dataclass(frozen=True)

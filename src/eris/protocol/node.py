@@ -10,9 +10,11 @@ from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement
 from eris.protocol.client import Client
+from eris.protocol.evidence import Evidence
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
+    Holding,
     Message,
     Outgoing,
     Refusal,
@@ -39,6 +41,8 @@ class Node:
         # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica)
         self.aggregator = Aggregator(agreement, me, self.replica, patient=networked)
+        self.evidence = Evidence(agreement, me)
+        """What peers say, and whether it is to be believed; in a simulation everybody is."""
         self.refused: Recent[str] = Recent(MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
         self.stayed: list[Contribution] = []
@@ -93,9 +97,12 @@ class Node:
             self._check(message, source)
             return self._dispatch(message)
         except ErisError as error:
-            kind = type(message).__name__.lower()
-            self.refused.append(f"{kind} from member {source}: {error}")
+            self.refuse(message, source, str(error))
             return []
+
+    def refuse(self, message: Message, source: int, why: str) -> None:
+        """Note that a message is ignored."""
+        self.refused.append(f"{type(message).__name__.lower()} from member {source}: {why}")
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass: deadlines, retries."""
@@ -116,7 +123,7 @@ class Node:
         if header.federation != self.agreement.settings.fingerprint:
             raise ErisError("belongs to a federation with other settings")
         # What a peer holds is replicated state, whatever epoch it was made in.
-        timeless = isinstance(message, CatchUp | Snapshot) and self.networked
+        timeless = isinstance(message, CatchUp | Snapshot | Holding) and self.networked
         known = self.agreement.knows(header.round) and not timeless
         if known and header.epoch != view.epoch:
             expected = f"round {header.round} belongs to epoch {view.epoch} here"
@@ -127,12 +134,30 @@ class Node:
             made = message.at if isinstance(message, Snapshot) else header.round
             if 0 < self.aggregator.round <= made:
                 raise ErisError(f"is of round {made} of a shard that only this node publishes")
-        if isinstance(message, Result):
-            # Any peer may pass a result on, but only the owner may have made it.
-            if known and header.sender != view.owners[header.shard]:
-                raise ErisError(f"member {header.sender} does not own shard {header.shard}")
-        elif header.sender != source:
+        # In a simulation any peer may pass a result on; on a network only its owner is believed.
+        passed_on = isinstance(message, Result) and not self.networked
+        if header.sender != source and not passed_on:
             raise ErisError(f"claims to be from member {header.sender}")
+        if isinstance(message, Result):
+            # Of a round whose view a newcomer was not told, whoever owns the shard now may speak.
+            owners = view.owners if known or not self.networked else self.agreement.view.owners
+            if (known or self.networked) and header.sender != owners[header.shard]:
+                raise ErisError(f"member {header.sender} does not own shard {header.shard}")
+        if isinstance(message, Snapshot) and self.networked:
+            if not self.evidence.asked(header.key, source):
+                raise ErisError(f"nobody asked it for the state of segment {header.key}")
+            if message.at > self.replica.horizon:
+                raise ErisError(f"is of round {message.at}, which nobody else has reached")
+
+    def _believes(self, snapshot: Snapshot) -> bool:
+        """Whether a state is the federation's; if not yet, remember that its sender has it."""
+        if not self.networked:
+            return True
+        key, source, replica = snapshot.header.key, snapshot.header.sender, self.replica
+        state = replica.state_in(snapshot)
+        believed = self.evidence.believes(key, state, source, replica.versions[key])
+        self.evidence.holds(key, source, state)
+        return believed
 
     def _dispatch(self, message: Message) -> list[Outgoing]:
         match message:
@@ -143,15 +168,18 @@ class Node:
                         self._dispatch(answer.message)
                 return self._publish(results) + [a for a in answers if a.to != (self.me,)]
             case Result():
-                for applied in self._apply(message):
-                    self.aggregator.drop(applied.header.key)
+                self._drop(self._apply(message))
                 return []
             case CatchUp(header, have, whole):
                 missed = self.replica.since(header.key, have, self.me, whole)
                 return [Outgoing((header.sender,), answer) for answer in missed]
             case Snapshot():
-                if self.replica.adopt(message):
+                if self._believes(message) and self.replica.adopt(message):
                     self.aggregator.drop(message.header.key)
+                    self.evidence.moved(message.header.key)
+                return []
+            case Holding(header, at, digest):
+                self.evidence.holds(header.key, header.sender, (at, digest), final=True)
                 return []
             case Refusal(header, reason, _, again):
                 if again:
@@ -164,6 +192,7 @@ class Node:
     def _publish(self, results: list[Result]) -> list[Outgoing]:
         """Apply own results before they leave, so that a crash cannot lead to a second one."""
         for result in results:
+            self.look_ahead(result.header.round)  # it was permitted
             self._apply(result)
         if self.networked:
             results = [self.replica.seal(result) for result in results]
@@ -173,8 +202,24 @@ class Node:
     def _others(self) -> tuple[int, ...]:
         return tuple(m for m in range(len(self.agreement.view.members)) if m != self.me)
 
+    def look_ahead(self, horizon: int) -> None:
+        """Let results up to a round be applied; those that have waited for that are."""
+        if horizon > self.replica.horizon:
+            self.replica.horizon = horizon
+            for key in self.agreement.keys:
+                if self.replica.waits(key):
+                    self._drop(self._follow(self.replica.release(key)))
+
     def _apply(self, result: Result) -> list[Result]:
-        applied = self.replica.offer(result)
+        return self._follow(self.replica.offer(result))
+
+    def _follow(self, applied: list[Result]) -> list[Result]:
         for one in applied:
             self.client.follow(one)
+            self.evidence.moved(one.header.key)
         return applied
+
+    def _drop(self, applied: list[Result]) -> None:
+        """The state has moved under what was collected for these segments."""
+        for one in applied:
+            self.aggregator.drop(one.header.key)

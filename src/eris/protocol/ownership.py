@@ -6,6 +6,8 @@ started again (:mod:`eris.protocol.standing`).
 
 from __future__ import annotations
 
+import math
+
 from eris.protocol.agreement import Key
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Refusal
 from eris.protocol.node import Node
@@ -21,6 +23,7 @@ class Ownership:
 
     def __init__(self, node: Node, *, through: int, abstain_through: int, unsure: bool) -> None:
         self.node, self.through, self.abstain_through = node, through, abstain_through
+        node.evidence.abstains = math.inf if unsure else abstain_through
         self.wants_permit = False
         """Whether a round could not be opened for want of a permit."""
         self._doubt: dict[int, int] | None = {} if unsure else None
@@ -67,7 +70,7 @@ class Ownership:
             return [Outgoing((source,), CatchUp(ask, version))]
         if self._doubt is not None and source != node.me:
             self._doubt[source] = header.round
-            self._resolve(len(view.clients))
+            self._resolve(header.round)
         out = self.open(header.round, now)
         if header.round <= node.aggregator.round:
             out += node.receive(contribution, source)
@@ -91,16 +94,22 @@ class Ownership:
                     out.append(Outgoing((client,), Refusal(back, reason, again=True)))
         return out
 
-    def _resolve(self, clients: int) -> None:
+    def _resolve(self, round: int) -> None:
         """End the doubt once so many were heard that one of them was in the last result.
 
-        Nobody goes back in rounds, so that result is of none after theirs.
+        Nobody goes back in rounds, so that result is of none after theirs. A single word that is
+        far from all others would silence this owner for ever: it waits for one more then, and does
+        without that word.
         """
-        settings = self.node.agreement.settings
-        enough = max(settings.quorum, settings.min_included)
-        if self._doubt is not None and len(self._doubt) > clients - enough:
-            heard = max(self._doubt.values()) + LOOKAHEAD
-            self.abstain_through, self._doubt = max(self.abstain_through, heard), None
+        assert self._doubt is not None
+        agreement, heard = self.node.agreement, sorted(self._doubt.values())
+        least = len(agreement.view_at(round).clients) - agreement.enough(round) + 1
+        if len(heard) > 1 and heard[-1] > heard[-2] + LOOKAHEAD:
+            heard.pop()
+        if len(heard) >= least:
+            last = heard[-1] + LOOKAHEAD
+            self.abstain_through, self._doubt = max(self.abstain_through, last), None
+            self.node.evidence.abstains = self.abstain_through
 
     def _may_open(self, round: int) -> bool:
         aggregator = self.node.aggregator

@@ -9,6 +9,7 @@ same version of a segment hold the same bits.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from eris.core.shift import advance, estimate
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
+from eris.protocol.evidence import State
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.settings import model_digest
 
@@ -53,6 +55,13 @@ class Replica:
         self.astray: set[Key] = set()
         """Segments whose state does not lead on: the chain went on without their last result (its
         owner died before it spread), or their bits differ. A snapshot brings them back."""
+        self.orphaned: set[Key] = set()
+        """Those of them whose last result died with its owner when training was over: nothing came
+        after it, and an earlier state is what all others have."""
+        self.horizon: float = math.inf
+        """The last round whose results may be applied; later ones wait."""
+        self._networked = lean
+        self._states: dict[Key, State] = {}
         # A snapshot skips results, and with them who was included (which a client of the paper's
         # mode must know) or the shards of a turn that is over.
         self._keep_all = bool(settings.plan.rotate) or settings.masks == "independent"
@@ -84,7 +93,9 @@ class Replica:
         if self.versions[key] < have + (not whole) or key in self.astray:
             return []
         chain = None if whole else self.results_after(key, have)
-        return [self.snapshot(key, sender)] if chain is None else list(chain)
+        # On a network nobody takes a result from anybody but its owner.
+        foreign = self._networked and any(one.header.sender != sender for one in chain or ())
+        return [self.snapshot(key, sender)] if chain is None or foreign else list(chain)
 
     def result_of(self, key: Key, round: int) -> Result | None:
         """The result of one round, if there was one and it is still kept."""
@@ -124,6 +135,12 @@ class Replica:
             hashed.update(segment.gather(vector).data)
         return hashed.digest()
 
+    def state_of(self, key: Key) -> State:
+        """A segment's version and digest, as members compare them."""
+        if key not in self._states:
+            self._states[key] = self.versions[key], self.digest(key)[:DIGEST_BYTES]
+        return self._states[key]
+
     def _vectors(self) -> Iterator[Vector]:
         yield self.model
         if self.reference is not None:
@@ -147,13 +164,20 @@ class Replica:
             return []
         self._check(result)
         if result.previous < self.versions[key]:
-            self.astray.add(key)
+            if result.header.round <= self.horizon:
+                self.astray.add(key)
             return []
         waiting = self._waiting[key]
         full = len(waiting) >= self.agreement.settings.history and not self._keep_all
         if full and result.previous != self.versions[key]:
             raise MalformedMessage("result.previous", "too many results wait for their predecessor")
-        waiting.setdefault(result.previous, result)
+        before = waiting.setdefault(result.previous, result)
+        if result.header.round < before.header.round:
+            waiting[result.previous] = result
+        return self.release(key)
+
+    def release(self, key: Key) -> list[Result]:
+        """Apply what of a segment waits and may be applied by now; returns it, in order."""
         applied: list[Result] = []
         while (following := self._next(key)) is not None:
             self._apply(following)
@@ -164,7 +188,9 @@ class Replica:
         """A waiting result whose time has come; only a new turn makes other segments' come too."""
         for candidate in self.agreement.keys if self.agreement.settings.plan.rotate else (key,):
             result = self._waiting[candidate].get(self.versions[candidate])
-            if result is not None and self.ready(result.header.round):
+            if result is None or result.header.round > self.horizon:
+                continue
+            if self.ready(result.header.round):
                 return result
         return None
 
@@ -214,7 +240,9 @@ class Replica:
 
     def _move_to(self, key: Key, version: int) -> None:
         self.versions[key] = version
+        self._states.pop(key, None)
         self.astray.discard(key)
+        self.orphaned.discard(key)
         waiting = self._waiting[key]
         self._waiting[key] = {p: result for p, result in waiting.items() if p >= version}
 
@@ -283,6 +311,7 @@ class Replica:
             self.versions[key], self.updates[key] = version, updates
             self._log[key].clear()
             self._waiting[key].clear()
+            self._states.pop(key, None)
 
     def seal(self, result: Result) -> Result:
         """A result just applied, with the digest of the state it led to."""
@@ -311,11 +340,20 @@ class Replica:
         reference = rest.pop(0) if self.reference is not None else None
         return Snapshot(header, version, self.updates[key], model, reference, tuple(rest))
 
+    @staticmethod
+    def state_in(snapshot: Snapshot) -> State:
+        """The state that a snapshot holds; what is not finite or does not fit is found later."""
+        hashed = hashlib.sha256(snapshot.updates.to_bytes(8, "little"))
+        for payload in (snapshot.model, snapshot.reference, *snapshot.slots):
+            hashed.update(payload.encoded.data if payload is not None else b"")
+        return snapshot.at, hashed.digest()[:DIGEST_BYTES]
+
     def adopt(self, snapshot: Snapshot) -> bool:
         """Take over a segment's state if it is newer than what is here."""
         key = snapshot.header.key
         newer = snapshot.at > self.versions[key]
-        mends = key in self.astray and snapshot.at >= self.versions[key]
+        behind = self.versions[key] if key not in self.orphaned else 0
+        mends = key in self.astray and snapshot.at >= behind
         if not (newer or mends) or self._keep_all:
             return False
         segment = self.agreement.segments(1)[key]

@@ -32,9 +32,9 @@ from eris.core.shards import ContiguousPlan, RandomPlan, WeightedPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
-from eris.protocol.codec import decode, encode
+from eris.protocol.codec import DIGEST_BYTES, decode, encode
 from eris.protocol.membership import View
-from eris.protocol.messages import CatchUp, Message, Outgoing, Refusal, Result, Share
+from eris.protocol.messages import CatchUp, Holding, Message, Outgoing, Refusal, Result, Share
 from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
@@ -83,6 +83,7 @@ class World:
         key = agreement.keys[-1]
         header = agreement.header(1, 2, key)
         said: list[Message] = [CatchUp(header, 0), CatchUp(header, 1), Refusal(header, "late")]
+        said += [Holding(header, 1, bytes(DIGEST_BYTES))]
         snapshots = [runtime.nodes[1].replica.snapshot(key, 1) for key in agreement.keys]
         said += snapshots
         said += [Share(snapshot.header, snapshot.model) for snapshot in snapshots]
@@ -207,7 +208,7 @@ class Subject:
         refused = len(self.node.refused) > notes
         if any(now[key] < version for key, version in versions.items()):
             raise Broken("a version went back")
-        if moved and (refused or isinstance(message, CatchUp | Refusal | Share)):
+        if moved and (refused or isinstance(message, CatchUp | Holding | Refusal | Share)):
             raise Broken(f"a {type(message).__name__} that was refused or asks moved the state")
         if moved and not self.world.agreement.settings.plan.rotate:
             key = message.header.key

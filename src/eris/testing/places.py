@@ -47,6 +47,7 @@ class Host:
     stored: int = 0
     doomed: bool = False
     """Whether it will stop when it publishes next."""
+    lying: bool = False
 
     def clock(self, time: float) -> float:
         """What its clock shows."""

@@ -107,7 +107,7 @@ class Shape:
             compressor=RandP(self.kept) if self.kept < 1 else None,
             segment_size=self.segment_size,
             min_included=min(self.min_included, self.clients),
-            quorum=self.clients // 2 + 1,
+            quorum=min(self.start_with or self.members, self.clients) // 2 + 1,
             close_after=0.9,
             catch_up_after=1.2,
             retry_every=0.3,

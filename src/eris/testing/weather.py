@@ -36,6 +36,7 @@ class Trouble(Enum):
     SKEW = "clocks differ, and run at different rates"
     SLOW = "training takes longer than the others wait"
     FAILURE = "training gives nothing"
+    LIE = "a member lies about rounds, states and results"
     POISON = "an update holds values that are no numbers"
 
 
@@ -51,7 +52,7 @@ NEED_A_DIRECTORY = frozenset({*FORGETTING, Trouble.OUTAGE, Trouble.ECHO, Trouble
 """Kinds that are not drawn with a roster. A node that has lost its disk then has to be told by the
 others what it may have published; if several have, nobody can."""
 PASSING = (Trouble.CRASH, Trouble.TORN, Trouble.LOSS, Trouble.LEAVE, Trouble.PARTITION,
-           Trouble.ONE_WAY, Trouble.OUTAGE, Trouble.STALE)  # fmt: skip
+           Trouble.ONE_WAY, Trouble.OUTAGE, Trouble.STALE, Trouble.LIE)  # fmt: skip
 USUAL = 0.04
 """Seconds that a message takes at most in fine weather."""
 BLOCK = 256
@@ -150,7 +151,9 @@ class Weather:
                 start, end = start / 3, start / 3 + 4 + 4 * drawn[2]
             end = min(self.storm_until, end)
             chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.5)
-            if kind in STOPS or kind in (Trouble.TORN, Trouble.ONE_WAY, Trouble.STALE):
+            if kind is Trouble.LIE:
+                chosen = self.liar
+            elif kind in STOPS or kind in (Trouble.TORN, Trouble.ONE_WAY, Trouble.STALE):
                 # Mostly one; now and then so many that nobody has a quorum.
                 chosen = frozenset(m for m, d in enumerate(drawn[3:]) if d < 0.6)
                 if drawn[0] * len(possible) % 1 < 0.8:
@@ -170,6 +173,14 @@ class Weather:
         chosen = frozenset(order[: 1 + int(drawn[2] * spare)])
         start = self.storm_until * drawn[3]
         return [Incident(kind, start, math.inf, chosen)]
+
+    @cached_property
+    def liar(self) -> frozenset[int]:
+        """The one that lies, in this world; nobody where a result needs every client: what one says
+        alone is taken there, for want of another."""
+        if self.shape.clients - 1 <= self.shape.enough:
+            return frozenset()
+        return frozenset([int(Stream(self.seed, "liar").uniform(0, 1)[0] * self.shape.members)])
 
     @cached_property
     def lost(self) -> frozenset[int]:

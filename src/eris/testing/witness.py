@@ -17,7 +17,7 @@ from eris.core.compress import decode_values, encode_values
 from eris.core.errors import RefusedContribution
 from eris.protocol.agreement import Key
 from eris.protocol.directory import OldCopy, Refused
-from eris.protocol.member import Member
+from eris.protocol.member import Member, Phase
 from eris.protocol.membership import NOBODY, View
 from eris.protocol.messages import (
     CatchUp,
@@ -225,21 +225,41 @@ class Witness:
             return
         for key, version in replica.versions.items():
             before = seen.get(key, 0)
-            if version < before:
+            if version < before and member.phase is not Phase.DONE:
                 raise LawBroken(f"segment {key} went back from version {before} to {version}")
             if (key not in seen or version != before) and key not in replica.astray:
                 seen[key] = version
                 digest = replica.digest(key)
+                if version and not self._made(key, version, digest):
+                    raise LawBroken(f"segment {key}: member {member.me} is at a version {version} "
+                                    f"to which no result has led")  # fmt: skip
                 if self._digests.setdefault((key, version), digest) != digest:
                     raise LawBroken(f"segment {key}: version {version} has two states")
 
-    def conclude(self, members: list[Member]) -> None:
-        """After the last round: one model, and nothing that a client has sent is lost silently."""
+    def _made(self, key: Key, version: int, digest: bytes) -> bool:
+        """Whether a result that its owner published leads to a state."""
+        result = self.results.get((key, version))
+        return result is not None and digest.startswith(result.digest)
+
+    def conclude(self, members: list[Member], *, all_here: bool = True) -> None:
+        """After the last round: one model, and nothing that a client has sent is lost silently.
+
+        Whoever cannot tell that its model is complete says so, and has a reason: somebody who might
+        have known is gone, or there is nothing to be known.
+        """
+        finished = [member for member in members if member.finished]
         for member in members:
-            same = np.array_equal(member.model.view(np.uint32), members[0].model.view(np.uint32))
-            if not same:
-                raise LawBroken(f"members {members[0].me} and {member.me} end with two models")
             self._check_kept(member)
+            self.saw["a member ends incomplete"] += not member.finished
+            for key in member.ending.unknown():
+                trained = any(one.node.replica.updates[key] for one in members)
+                if trained and all_here:
+                    raise LawBroken(f"member {member.me} does not know that segment {key} is "
+                                    f"complete, although all are here")  # fmt: skip
+        for member in finished:
+            model, first = member.model.view(np.uint32), finished[0].model.view(np.uint32)
+            if not np.array_equal(model, first):
+                raise LawBroken(f"members {finished[0].me} and {member.me} end with two models")
         self._count_orphans(members[0].node.replica.versions)
 
     def _count_orphans(self, versions: dict[Key, int]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
@@ -20,10 +21,11 @@ from eris.core.streams import Stream
 from eris.protocol.codec import decode, encode
 from eris.protocol.directory import Directory, Refused
 from eris.protocol.history import Mark, newest
-from eris.protocol.member import Job, Member
-from eris.protocol.messages import Message, Outgoing, Result
+from eris.protocol.member import AHEAD, Job, Member
+from eris.protocol.messages import Message, Outgoing, Result, Snapshot
 from eris.protocol.standing import Joined, Standing
 from eris.testing.laws import LawBroken
+from eris.testing.liar import ABSURD, lies, twisted
 from eris.testing.places import LEASE, Authority, Host
 from eris.testing.shape import Shape
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
@@ -80,7 +82,7 @@ class World:
         """Rounds in which trouble struck."""
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._events = self._messages = 0
-        self._through_at = 0.0
+        self._through_at = self._look_at = 0.0
         self._latest: dict[tuple[int, int], float] = {}
         """By link: when the last message on it arrives, where none overtakes another."""
         self._prepare()
@@ -114,9 +116,14 @@ class World:
         happen()
 
     def _over(self) -> bool:
-        """Whether all have been through for a while, in fine weather."""
+        """Whether all have been through for a while, in fine weather; with a complete model, or
+        having asked everybody for what is missing."""
+        if self.now < self._look_at:
+            return False
+        self._look_at = self.now + LINGER / 20
         if self.now < self.weather.calm_at or not all(
-            host.member is not None and host.member.finished for host in self.survivors
+            host.member is not None and (host.member.exhausted or host.member.finished)
+            for host in self.survivors
         ):
             self._through_at = self.now
         return self.now >= self._through_at + LINGER
@@ -128,7 +135,7 @@ class World:
 
     def _conclude(self) -> None:
         members = [host.member for host in self.survivors if host.member is not None]
-        self.witness.conclude(members)
+        self.witness.conclude(members, all_here=not self.weather.lost)
         here = frozenset(member.me for member in members)
         settled = self.weather.calm_at + SETTLED
         for round, time in self.entered.items():
@@ -160,6 +167,10 @@ class World:
         elif kind is Trouble.TORN:
             for number in hosts:
                 self.hosts[number].doomed = self.hosts[number].up
+        elif kind is Trouble.LIE:
+            for number in hosts:
+                self.hosts[number].lying = True
+                self._lie(self.hosts[number])
         elif kind in STOPS:
             for host in (self.hosts[number] for number in hosts if self.hosts[number].up):
                 self.weather.struck[kind] += 1
@@ -183,11 +194,33 @@ class World:
                 host.stop()
                 host.lose_disk()
                 self._start(host)
+        elif kind is Trouble.LIE:
+            for number in hosts:
+                self.hosts[number].lying = False
         elif kind in STOPS or kind is Trouble.TORN:
             for host in (self.hosts[number] for number in hosts):
                 host.doomed = False
                 if host.starts:
                     self._revive(host)
+
+    def _lie(self, host: Host) -> None:
+        """Tell all others, and the directory, what is not true; and soon again."""
+        if not host.lying:
+            return
+        self._at(self.now + 0.4, partial(self._lie, host))
+        if host.member is None:
+            return
+        self.weather.struck[Trouble.LIE] += 1
+        self._note_fault()
+        draw = Stream(self.seed, "lie", int(1000 * self.now), host.number)
+        for lie in lies(host.member, draw):
+            self._spread(host, lie, partial(self._deceive, decode(encode(lie.message)), None))
+        if host.joined is not None and not self.authority.roster:
+            self._call(host, partial(self._boast, host, host.joined, host.mark))
+
+    def _boast(self, host: Host, joined: Joined, mark: Mark | None) -> None:
+        """The directory is told of a round that cannot be; nobody waits for its answer."""
+        self.authority.renew(host.number, joined, ABSURD, mark)
 
     def _dead(self, host: Host) -> bool:
         return any(
@@ -376,22 +409,30 @@ class World:
         for message in host.member.node.stayed:
             self.witness.sent(Outgoing((me,), message), host.member)
         host.member.node.stayed.clear()
-        for outgoing in out:
-            data = encode(outgoing.message)
-            self.witness.sent(outgoing, host.member, data)
+        told = [(outgoing, encode(outgoing.message)) for outgoing in out]
+        for outgoing, data in told:
+            self.witness.sent(outgoing, host.member, data)  # it is said, whoever hears it
+        for outgoing, data in told:
             # Results are for all; what was decoded once need not be again.
-            carried = lru_cache(1)(partial(decode, data))
+            carried = partial(self._deliver, lru_cache(1)(partial(decode, data)))
+            if host.lying:
+                carried = partial(self._deceive, twisted(outgoing.message), outgoing.message)
             torn = host.doomed and isinstance(outgoing.message, Result)
             heard, kept = (
                 self.weather.heard_when_torn(host.number, self.now) if torn else (None, False)
             )
-            for to in outgoing.to[:heard]:
-                if (receiver := self._by_number.get(to)) is not None:
-                    arrive = partial(self._deliver, me, receiver, carried)
-                    self._carry(host.number, receiver.number, arrive, twice=Trouble.DUPLICATE)
+            self._spread(host, replace(outgoing, to=outgoing.to[:heard]), carried)
             if torn:
                 self._tear(host, kept)
                 return
+
+    def _spread(self, host: Host, said: Outgoing, arrive: Callable[[int, Host], None]) -> None:
+        """Carry a message to all that it is for."""
+        assert host.member is not None
+        for to in said.to:
+            if (receiver := self._by_number.get(to)) is not None:
+                told = partial(arrive, host.member.me, receiver)
+                self._carry(host.number, receiver.number, told, twice=Trouble.DUPLICATE)
 
     def _tear(self, host: Host, kept: bool) -> None:
         """The process ends in the middle of a sentence."""
@@ -400,12 +441,24 @@ class World:
             host.store()
         host.stop()
 
-    def _deliver(self, sender: int, host: Host, carried: Callable[[], Message]) -> None:
+    def _deliver(self, carried: Callable[[], Message], sender: int, host: Host) -> None:
         if host.up and host.member is not None:
             message = carried()
             self.witness.received(message)
             clock = host.clock(self.now)
             self._after(host, host.member.receive(message, sender, clock))
+
+    def _deceive(self, lie: Message, truth: Message | None, sender: int, host: Host) -> None:
+        """A lie arrives, or the truth where nobody could tell: an owner's word about its own shard
+        is the federation's, and where every client is needed one word is taken."""
+        if host.member is not None:
+            evidence, key = host.member.evidence, lie.header.key
+            final = isinstance(lie, Snapshot) and evidence.owns(key, sender, lie.at)
+            if isinstance(lie, Result) and lie.header.sender == sender:
+                final = lie.header.round <= host.member.node.replica.horizon + AHEAD
+            told = truth if final or not evidence.spares({sender}) else lie
+            if told is not None:
+                self._deliver(lambda: told, sender, host)
 
     # -- the network --------------------------------------------------------------------------
 

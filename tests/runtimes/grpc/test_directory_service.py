@@ -124,6 +124,9 @@ def test_members_join_renew_and_leave_under_the_names_of_their_certificates(worl
             assert joined.number == 1
             assert joined.standing.addresses == ("anna:7000", "ben:7000")
             assert joined.standing == service.directory.standing(1)
+            for round in (1, 2):
+                await anna.renew(round)
+                await ben.renew(round)
             standing = await anna.renew(3)
             assert standing == service.directory.standing(0)
             assert (standing.through, standing.views[0].view.members) == (5, ("anna", "ben"))

@@ -1,0 +1,109 @@
+"""A member that lies: what it says instead of the truth, or though nobody asked.
+
+It keeps to the protocol otherwise, and its messages are well formed; so everything that is wrong
+with them has to be found by those who receive them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from eris.core.compress import encode_values
+from eris.core.streams import Stream
+from eris.protocol.agreement import Key
+from eris.protocol.codec import DIGEST_BYTES
+from eris.protocol.member import Member
+from eris.protocol.membership import NOBODY
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Header,
+    Holding,
+    Message,
+    Outgoing,
+    Payload,
+    Refusal,
+    Result,
+    Snapshot,
+)
+
+ABSURD = 1_000_000_000
+FORGED = 12.345
+"""Every value that it makes up."""
+
+
+def lies(member: Member, draw: Stream) -> list[Outgoing]:
+    """What a member says to all others, once and unasked, of one segment drawn at random."""
+    agreement, replica = member.agreement, member.node.replica
+    chosen = int(draw.uniform(0, 1)[0] * len(agreement.keys))
+    key = agreement.keys[chosen]
+    others = tuple(m for m in range(len(agreement.view.members)) if m != member.me)
+    last = member.rounds
+    told = [
+        *(CatchUp(_header(member, round, key), 0) for round in (last, last + 1, ABSURD)),
+        *(_holding(member, round, key) for round in (last + 1, ABSURD)),
+        *(_snapshot(member, at, key) for at in (replica.versions[key] + 1, last, ABSURD)),
+        *(_contribution(member, round, key) for round in (last, ABSURD)),
+        *_results(member, key),
+        Refusal(_header(member, max(1, member.round), key), "none", no_result=True),
+    ]
+    return [Outgoing(others, message) for message in told]
+
+
+def twisted(message: Message) -> Message:
+    """What it answers instead: a state of its own making, for which it was asked."""
+    if isinstance(message, Snapshot):
+        return replace(message, model=_made_up(message.model.encoded.count))
+    if isinstance(message, Holding):
+        return replace(message, digest=bytes(DIGEST_BYTES))
+    return message
+
+
+def _results(member: Member, key: Key) -> list[Result]:
+    """In the owner's name for this round; if it owns the segment itself, for rounds that nobody
+    was permitted."""
+    agreement, replica = member.agreement, member.node.replica
+    size = agreement.segments(1)[key].size
+    rounds = (max(1, member.round), member.rounds, ABSURD)
+    found = []
+    for round in rounds:
+        owner = agreement.view_at(round).owners[key[0]]
+        if owner == NOBODY or (owner == member.me and round <= member.round + 1):
+            continue
+        masked = agreement.settings.masked
+        count = len(agreement.places(round, key)) if masked else size
+        stream = agreement.mask_tag(round) if masked else 0
+        payload = Payload(
+            encode_values(np.full(count, FORGED, np.float32), agreement.download_encoding), stream
+        )
+        included = frozenset(agreement.view_at(round).clients)
+        samples, header = 3 * len(included), replace(_header(member, round, key), sender=owner)
+        previous = min(replica.versions[key], round - 1)
+        found.append(Result(header, previous, included, samples, samples, payload))
+    return found
+
+
+def _header(member: Member, round: int, key: Key) -> Header:
+    return member.agreement.header(member.me, round, key)
+
+
+def _made_up(count: int) -> Payload:
+    return Payload(encode_values(np.full(count, FORGED, np.float32)))
+
+
+def _holding(member: Member, round: int, key: Key) -> Holding:
+    return Holding(_header(member, round, key), round, bytes(DIGEST_BYTES))
+
+
+def _snapshot(member: Member, at: int, key: Key) -> Snapshot:
+    true = member.node.replica.snapshot(key, member.me)
+    made_up = _made_up(true.model.encoded.count)
+    return replace(true, header=_header(member, at, key), at=at, model=made_up)
+
+
+def _contribution(member: Member, round: int, key: Key) -> Contribution:
+    """To a round that is not there yet; whom it is for does not own the segment, mostly."""
+    values = _made_up(member.agreement.segments(1)[key].size)
+    return Contribution(_header(member, round, key), round - 1, 3, 1, values)
