@@ -85,8 +85,15 @@ _PHASES = {
     "training failed": "no update",
     "done": "testing",
     "finished": "finished",
+    "incomplete": "incomplete",
 }
-_STYLES = {"training": "cyan", "exchanging": "blue", "finished": "green", DOWN: "bold red"}
+_STYLES = {
+    "training": "cyan",
+    "exchanging": "blue",
+    "finished": "green",
+    "incomplete": "bold red",
+    DOWN: "bold red",
+}
 
 
 class Board:

@@ -83,7 +83,7 @@ class World:
         key = agreement.keys[-1]
         header = agreement.header(1, 2, key)
         said: list[Message] = [CatchUp(header, 0), CatchUp(header, 1), Refusal(header, "late")]
-        said += [Holding(header, 1, bytes(DIGEST_BYTES))]
+        said += [Holding(header, at, bytes(DIGEST_BYTES)) for at in range(3)]
         snapshots = [runtime.nodes[1].replica.snapshot(key, 1) for key in agreement.keys]
         said += snapshots
         said += [Share(snapshot.header, snapshot.model) for snapshot in snapshots]

@@ -52,7 +52,10 @@ class Driver:
         """Called when a round has begun."""
         self.renew = asyncio.Event()
         """Set when the authority should be asked."""
-        self.finished = asyncio.Event()
+        self.over = asyncio.Event()
+        """Set when there is no more to be done: training is over, or a part of the node failed."""
+        self.complete = asyncio.Event()
+        """Set when training is over and nothing is missing in the model."""
         self.failure: BaseException | None = None
         """Why work ended before training was over."""
         self.moving = asyncio.Lock()
@@ -159,8 +162,10 @@ class Driver:
             self.renew.set()
         if member.round != self._round:
             self._note_round()
-        if member.finished:
-            self.finished.set()
+        if not self.complete.is_set() and member.finished:
+            self.complete.set()
+        if self.complete.is_set() or member.exhausted:
+            self.over.set()
         self._pulling.set()
         self._woken.set()
 
@@ -362,7 +367,7 @@ class Driver:
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
             _log.error("a part of the node failed", exc_info=self.failure)
-            self.finished.set()
+            self.over.set()
 
 
 def _shown(metrics: object) -> dict[str, float | str]:

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import grpc
@@ -38,7 +38,7 @@ from eris.runtimes.grpc.parts import (
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
-from eris.runtimes.grpc.threads import at_work, in_thread
+from eris.runtimes.grpc.threads import at_work, in_thread, written
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
 from eris.training.trainer import StatefulTrainer
@@ -47,6 +47,12 @@ _log = logging.getLogger("eris.node")
 CLOCK_OFF = 60.0
 """Seconds by which a clock may differ from the directory's before it is worth a warning."""
 GRACE = 5.0
+
+
+START_AGAIN = (
+    "no model was written, the checkpoint is kept: start this node again while one that has what "
+    "is missing is there, and it goes on"
+)
 
 
 class NetworkNode:
@@ -161,7 +167,7 @@ class NetworkNode:
         tasks = [asyncio.create_task(one) for one in work]
         try:
             await driver.start()
-            await self._until(driver.finished.wait())
+            await self._until(driver.over.wait())
             await self._end(driver)
         finally:
             for task in tasks:
@@ -339,7 +345,7 @@ class NetworkNode:
                 RUN: self._memory.run,
             }
             try:
-                await _whole(storage.save, self.folder / storage.CHECKPOINT, state, about)
+                await written(storage.save, self.folder / storage.CHECKPOINT, state, about)
                 self._saved_at, self._unsaved = time.monotonic(), ""
             except ErisError as failed:
                 if str(failed) != self._unsaved:
@@ -347,18 +353,44 @@ class NetworkNode:
                 self._unsaved = str(failed)
 
     async def _end(self, driver: Driver) -> None:
-        """Training is over: keep the model, and stay for those who are behind."""
+        """Training is over: keep the model, and stay for those who are behind.
+
+        One whose model is not complete stays as long, for somebody who brings what is missing; it
+        says what that is, and that it failed.
+        """
         if driver.failure is not None:
             self._failure = ErisError(f"a part of the node failed: {driver.failure!r}; see the log")
         if self._stopping.is_set() or driver.member.phase is not Phase.DONE:
             return
-        self._write_model(driver)
-        metrics = await self._until(in_thread(self._evaluate, driver)) or {}
-        self.journal.write("finished", round=driver.member.round - 1, metrics=metrics,
-                           model=model_digest(driver.member.model))  # fmt: skip
-        event(_log, logging.INFO, "finished", rounds=driver.member.round - 1, **metrics)
-        await self._until(asyncio.sleep(self.settings.node.linger))
+        linger = self.settings.node.linger
+        if not driver.complete.is_set():
+            self._reason = driver.member.incomplete
+            event(_log, logging.WARNING, "incomplete", problem=self._reason, waits_seconds=linger)
+            await self._until(asyncio.wait({asyncio.create_task(driver.complete.wait())},
+                                           timeout=linger))  # fmt: skip
+            self._reason = driver.member.incomplete
+        if not driver.complete.is_set():
+            if not self._stopping.is_set():
+                self.journal.write("incomplete", round=driver.member.rounds, missing=self._reason)
+                self._failure = ErisError(f"{self._reason}; {START_AGAIN}")
+            return
+        announced = await self._announce(driver)
+        await self._until(asyncio.sleep(linger))
+        # Others may have told meanwhile that they have ended without a result that died with its
+        # owner, and this node has followed them.
+        if model_digest(driver.member.model) != announced:
+            await self._announce(driver)
         self._failure = self._write_model(driver) or self._failure
+
+    async def _announce(self, driver: Driver) -> str:
+        """Write the model, and say that it is final; its digest."""
+        self._write_model(driver)
+        digest = model_digest(driver.member.model)
+        metrics = await self._until(in_thread(self._evaluate, driver)) or {}
+        rounds = driver.member.rounds
+        self.journal.write("finished", round=rounds, metrics=metrics, model=digest)
+        event(_log, logging.INFO, "finished", rounds=rounds, **metrics)
+        return digest
 
     def _write_model(self, driver: Driver) -> ErisError | None:
         about = {"rounds": str(driver.member.rounds), "federation": self.agreed.name}
@@ -400,12 +432,13 @@ class NetworkNode:
         member, counters = driver.member, transport.counters
         view = member.agreement.view
         age = None if self._saved_at is None else time.monotonic() - self._saved_at
-        ready = member.phase is not Phase.CATCHING_UP
+        behind = member.phase is Phase.CATCHING_UP
+        ready = not behind and (driver.complete.is_set() or not member.exhausted)
         seen = Observation(
             name=self.name,
             phase=member.phase.value,
             ready=ready,
-            reason=self._reason if ready else "catching up with the others",
+            reason="catching up with the others" if behind else self._reason,
             round=member.round,
             epoch=member.view.epoch,
             members=len(view.roles),
@@ -438,16 +471,6 @@ class NetworkNode:
             return doing.result()
         doing.cancel()
         return None
-
-
-async def _whole(write: Callable[..., None], *args: object) -> None:
-    """Write in a thread and wait for it, also when cancelled: two may not write one file."""
-    writing = asyncio.ensure_future(asyncio.to_thread(write, *args))
-    try:
-        await asyncio.shield(writing)
-    except asyncio.CancelledError:
-        await asyncio.wait({writing})
-        raise
 
 
 def _reached(member: Member, authority: Authority) -> int:

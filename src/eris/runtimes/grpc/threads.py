@@ -48,3 +48,13 @@ async def in_thread(work: Callable[Given, Made], *args: Given.args, **kwargs: Gi
 def at_work() -> bool:
     """Whether user code still runs."""
     return any(thread.name == NAME for thread in threading.enumerate())
+
+
+async def written(write: Callable[..., None], *args: object) -> None:
+    """Write in a thread and wait for it, also when cancelled: two may not write one file."""
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *args))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait({writing})
+        raise
