@@ -114,7 +114,8 @@ def test_a_folder_of_another_run_is_refused_each_time_and_never_called_finished(
         nodes.processes.clear()
         for name in ("anna", "ben"):
             shutil.rmtree(nodes.folder / name / "state")
-        (nodes.folder / "cleo" / "state" / "run.json").unlink()  # its checkpoint knows it, too
+        memory = nodes.folder / "cleo" / "state" / "run.json"
+        memory.unlink(missing_ok=True)  # its checkpoint knows it, too
         nodes.begin()
         nodes.tend(lambda failed: failed["cleo"] >= 3, "cleo is refused")
         assert "belongs to run" in nodes.log("cleo")
