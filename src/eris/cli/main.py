@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris import __version__
-from eris.cli import ca, node, runs
+from eris.cli import ca, directory, node, runs
 from eris.cli.audit import audit
 from eris.cli.data import app as data_app
 from eris.cli.local import local
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(ca.app, name="ca")
 app.add_typer(node.app, name="node")
+app.add_typer(directory.app, name="directory")
 app.command("local")(local)
 app.command("run")(run_command())
 app.add_typer(runs.app, name="runs")

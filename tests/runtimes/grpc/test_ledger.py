@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eris.core.errors import ErisError
-from eris.runtimes.grpc.ledger import Ledger, LedgerDamaged, LedgerUnwritable
+from eris.runtimes.grpc.ledger import Ledger, LedgerDamaged, LedgerUnwritable, backup
 from support.limits import files_of_at_most
 from support.registry import founded, join, renew, restored
 
@@ -92,6 +92,63 @@ def test_only_one_process_holds_it(tmp_path: Path) -> None:
         Ledger(path)
     with closing(Ledger(path)) as ledger:
         ledger.save(state_of())
+
+
+def test_a_copy_is_of_one_revision_while_others_are_made(tmp_path: Path) -> None:
+    path = saved(tmp_path / "directory.db", state_of())
+    command = [sys.executable, "-c", SAVING, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for number in range(5):
+                told = int(process.stdout.readline())
+                copy = tmp_path / f"copy-{number}"
+                backup(path, copy)
+                with closing(Ledger(copy)) as ledger:
+                    found = ledger.load()
+                assert found is not None
+                assert found["members"][0]["through"] >= told  # what was told is in it
+                assert found["views"][0]["from_round"] == found["members"][0]["through"]
+                assert copy.stat().st_mode & 0o777 == 0o600
+        finally:
+            process.kill()
+
+
+def test_a_copy_of_the_one_file_by_other_means_lacks_what_is_in_its_log(tmp_path: Path) -> None:
+    path, alone = tmp_path / "directory.db", tmp_path / "alone"
+    with closing(Ledger(path)) as ledger:
+        ledger.save(state_of())
+        shutil.copy(path, alone)
+        backup(path, tmp_path / "whole")
+    with closing(Ledger(alone)) as ledger:
+        assert ledger.load() is None
+    with closing(Ledger(tmp_path / "whole")) as ledger:
+        assert ledger.load() == state_of()
+
+
+def test_a_copy_replaces_nothing_and_has_something_in_it(tmp_path: Path) -> None:
+    path, target = saved(tmp_path / "directory.db", state_of()), tmp_path / "copy"
+    assert backup(path, target) == state_of()["revision"]
+    before = target.read_bytes()
+    with pytest.raises(ErisError, match="exists, and a backup overwrites nothing"):
+        backup(path, target)
+    assert target.read_bytes() == before
+    with pytest.raises(ErisError, match="there is no ledger at"):
+        backup(tmp_path / "none", tmp_path / "other")
+    Ledger(tmp_path / "empty.db").close()
+    with pytest.raises(ErisError, match="holds no federation yet"):
+        backup(tmp_path / "empty.db", tmp_path / "other")
+    damage_header(path)
+    with pytest.raises(LedgerDamaged):
+        backup(path, tmp_path / "other")
+    with pytest.raises(ErisError, match="cannot be written"):
+        backup(target, tmp_path / "no" / "folder")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_ledger_is_its_owners_alone(tmp_path: Path) -> None:
+    path = saved(tmp_path / "directory.db", state_of())
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("after", [1, 50])

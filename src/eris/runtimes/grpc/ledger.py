@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from eris.core.errors import ErisError
-from eris.files import PRIVATE, synced
+from eris.files import PRIVATE
+from eris.runtimes.grpc import storage
 
 APPLICATION = 0x45524953  # "ERIS"
 FORMAT = 2
@@ -75,7 +76,8 @@ class Ledger:
         self._one_at_a_time = threading.Lock()
         self._held = self._hold()
         try:
-            _touch(self.path)
+            # Whoever can read a ledger can make marks of it: it is its owner's alone.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, PRIVATE))
             # Any thread may save: a commit waits for the disk.
             self._file = sqlite3.connect(
                 self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
@@ -250,43 +252,30 @@ def backup(source: Path, target: Path) -> int:
     """
     if not source.is_file():
         raise ErisError(f"there is no ledger at {source}; a directory makes one when it starts")
-    unfinished = target.with_name(f".{target.name}.tmp")
-    try:
-        _touch(target, os.O_EXCL)  # the name is this copy's from now on
-        try:
-            _touch(unfinished, os.O_TRUNC)
-            revision = _copied(source, unfinished)
-            synced(unfinished)
-            unfinished.replace(target)
-        except BaseException:
-            target.unlink()
-            unfinished.unlink(missing_ok=True)
-            raise
-        synced(target.parent)
-    except FileExistsError:
-        raise ErisError(f"{target} exists, and a backup overwrites nothing; name another") from None
-    except OSError as failed:
-        raise ErisError(f"{target} cannot be written: {failed.strerror or failed}") from failed
+    if target.exists():
+        raise ErisError(f"{target} exists, and a backup overwrites nothing; name another file")
+    revision, data = _copied(source)
+    storage.replace(target, [data], "there is no copy")
     return revision
 
 
-def _copied(source: Path, target: Path) -> int:
+def _copied(source: Path) -> tuple[int, bytes]:
     try:
         with (
             closing(sqlite3.connect(source, timeout=PATIENCE)) as original,
-            closing(sqlite3.connect(target)) as copy,
+            closing(sqlite3.connect(":memory:")) as copy,
         ):
             original.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, and nothing beside it
             _check(copy, source)
             found = copy.execute("SELECT revision FROM federation").fetchone()
+            data = copy.serialize()
     except sqlite3.OperationalError as error:
         raise ErisError(f"{source} cannot be copied: {error}") from error
     except sqlite3.DatabaseError as error:
         raise LedgerDamaged(source, error) from error
     if found is None:
         raise ErisError(f"{source} holds no federation yet; there is nothing to copy")
-    return int(found[0])
+    return int(found[0]), data
 
 
 def _check(file: sqlite3.Connection, path: Path) -> None:
@@ -299,8 +288,3 @@ def _check(file: sqlite3.Connection, path: Path) -> None:
     verdict = file.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if verdict != "ok":
         raise LedgerDamaged(path, verdict)
-
-
-def _touch(path: Path, how: int = 0) -> None:
-    """Make a file for its owner alone: whoever can read a ledger can make marks of it."""
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | how, PRIVATE))

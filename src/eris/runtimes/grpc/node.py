@@ -101,8 +101,11 @@ class NetworkNode:
             observer = self._observe()
             authority, channel = self._find_authority()
             try:
-                await self._take_part(authority, service)
+                await self._take_part(authority)
             finally:
+                if service is not None and service.directory.stale:
+                    # The others, too, are to hear why nobody is served, and not just nothing.
+                    await asyncio.sleep(self.settings.membership.lease)
                 if observer is not None:
                     await asyncio.to_thread(observer.stop)
                 await transport.stop(GRACE)
@@ -156,7 +159,7 @@ class NetworkNode:
 
     # -- taking part --------------------------------------------------------------------------
 
-    async def _take_part(self, authority: Authority, service: DirectoryService | None) -> None:
+    async def _take_part(self, authority: Authority) -> None:
         joined = await self._until(self._join(authority))
         if joined is None:
             return
