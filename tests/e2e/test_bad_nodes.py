@@ -17,6 +17,7 @@ import grpc.aio
 import pytest
 
 from eris.experiments.local import free_ports
+from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.addresses import LOOPBACK
 from eris.runtimes.grpc.link import DELIVER
 from eris.runtimes.grpc.tls import Identity, create_authority, issue
@@ -108,6 +109,37 @@ def test_a_port_in_use_is_named(running: Nodes) -> None:
     assert f"{LOOPBACK}:{running.ports['ben']}" in said
     assert "the port is in use" in said
     assert goes_on(running)
+
+
+def test_a_port_for_metrics_that_is_in_use_is_named(running: Nodes) -> None:
+    place = copied(running, "dora", "watched")
+    edit(place, "[observe]\n", f'[observe]\nhttp = "{LOOPBACK}:{running.ports["ben"]}"\n')
+    said = refusal(running, "watched")
+    assert f"observe.http: cannot listen at {LOOPBACK}:{running.ports['ben']}" in said
+    assert "another program uses this port" in said
+
+
+@pytest.mark.parametrize("member", ["anna", "dora"])  # the directory's host, and another
+def test_a_damaged_checkpoint_is_blamed_on_nobody_else(running: Nodes, member: str) -> None:
+    place = copied(running, member, f"{member}-with-junk")
+    edit(place, str(running.ports[member]), str(free_ports(1)[0]))
+    (place / "state").mkdir()
+    junk = place / "state" / "checkpoint.safetensors"
+    for damage in (b"", b"junk", GARBAGE):
+        (place / "log.txt").unlink(missing_ok=True)
+        junk.write_bytes(damage)
+        said = refusal(running, place.name)
+        assert f"{junk} is damaged" in said
+        assert "remove it" in said
+    assert goes_on(running)
+
+
+def test_a_checkpoint_of_another_federation_is_named(running: Nodes) -> None:
+    place = copied(running, "dora", "moved")
+    (place / "state").mkdir()
+    storage.save(place / "state" / storage.CHECKPOINT, {}, {"federation": "another"})
+    said = refusal(running, "moved")
+    assert "checkpoint.safetensors belongs to a federation with other settings" in said
 
 
 def test_an_expired_certificate_is_told_when_it_ended(running: Nodes) -> None:

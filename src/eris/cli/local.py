@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
 from eris.experiments.tables import parsed
@@ -113,7 +114,7 @@ def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool
 
 
 def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
-    """How it ended, and where everything is; whether all nodes have the same model."""
+    """How it ended, and where everything is; whether all nodes trained well, to one model."""
     from eris.experiments.outcome import Outcome
 
     outcome = Outcome.of(federation, rounds)
@@ -122,6 +123,8 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         console.print(f"All nodes have the same model, bit for bit: {outcome.verdict}")
     else:
         console.print("Not all nodes are through. Start them again and they go on where they were.")
+    for problem in outcome.problems:
+        console.print(f"[bold red]problem:[/] {escape(problem)}", soft_wrap=True)
     console.print(
         f"\nEvery node has a folder {federation.folder}/NODE with\n"
         f"  node.toml                its settings, every key explained\n"
@@ -132,7 +135,7 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         f"{federation.folder}/{federation.names[0]}/node.toml",
         soft_wrap=True,
     )
-    return outcome.finished and outcome.equal
+    return outcome.finished and outcome.equal and not outcome.problems
 
 
 def _prefix(federation: LocalFederation) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from eris.core.errors import ErisError, InvalidSetting
@@ -154,10 +155,13 @@ def _show(
     console = Console(highlight=False)
     if own is not None:
         state = "ready" if own["ready"] else "not ready"
+        reason = f" ({escape(own['reason'])})" if own["reason"] else ""
+        taken = own.get("training_for_seconds", 0.0)
         console.print(
-            f"[bold]{own['name']}[/bold]: {own['phase']}, round {own['round']} of "
-            f"{own.get('rounds', '?')}, epoch {own['epoch']}, {state} {own['reason']}; "
-            f"connected to {', '.join(own.get('connected', [])) or 'nobody'}"
+            f"[bold]{own['name']}[/bold]: {own['phase']}{f' for {taken:.0f} s' if taken else ''}, "
+            f"round {own['round']} of {own.get('rounds', '?')}, epoch {own['epoch']}, "
+            f"{state}{reason}; connected to {', '.join(own.get('connected', [])) or 'nobody'}",
+            soft_wrap=True,
         )
     if federation is not None:
         console.print(

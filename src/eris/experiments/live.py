@@ -72,6 +72,8 @@ class Row:
     last: Note = field(default_factory=dict)
     """Of the last round that is over: seconds, bytes, the share seen."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    problem: str = ""
+    """What is wrong with its training."""
 
     @property
     def over(self) -> bool:
@@ -121,6 +123,8 @@ class Board:
             row.phase = "catching up"
         if event == "finished":
             row.metrics = note["metrics"]
+        if event in ("trained", "training failed", "finished"):
+            row.problem = note.get("error") or note.get("problem", "")
 
     @property
     def round(self) -> int:
@@ -181,6 +185,24 @@ class Board:
         )
 
 
+def told(note: Note) -> str:
+    """What of a note its user has to hear at once, in words; of most nothing.
+
+    >>> told({"event": "training failed", "round": 3, "error": "RuntimeError: no data"})
+    'training failed in round 3: RuntimeError: no data'
+    """
+    match note["event"]:
+        case "training failed":
+            return f"training failed in round {note['round']}: {note['error']}"
+        case "training takes long":
+            return f"training for {note['seconds']:.0f} s in round {note['round']}"
+        case "update cast":
+            return str(note["what"])
+        case "finished" if note.get("problem"):
+            return f"training is over, but {note['problem']}"
+    return ""
+
+
 class Watch:
     """Looks at a federation's journals and processes, and shows what has changed."""
 
@@ -192,6 +214,8 @@ class Watch:
         self.board = Board(federation.names, rounds)
         self._tails = {name: Tail(federation.journal_path(name)) for name in federation.names}
         self._gone: set[str] = set()
+        self._ended: dict[str, int] = {}
+        """How processes ended that were not killed."""
         self._told_rounds, self._told_epochs = 0, 0
         self._live: Live | None = None
         if self.console.is_terminal:
@@ -219,6 +243,8 @@ class Watch:
         self._change(self._gone - gone, STARTING)
         for name, note in news:
             self.board.take(name, note)
+            if text := told(note):
+                self.say(f"{name}: {text}")
         self._change(gone - self._gone, DOWN)
         self._gone = gone
         if self._live is not None:
@@ -230,17 +256,39 @@ class Watch:
         return news
 
     def follow(self, until: Callable[[], bool], pause: float = PAUSE) -> None:
-        """Look again and again until something holds; a node that fails is an error."""
+        """Look again and again until something holds.
+
+        A node that fails is told, and the others go on; if they cannot, that is an error.
+        """
         while True:
             self.look()
             for name in self.federation.names:
-                # One that was killed may come back; one that gave up has said why.
-                if (code := self.federation.exit_code(name) or 0) > 0:
-                    log = self.federation.log(name)
-                    raise ErisError(f"{name} ended with code {code}; the end of its log:\n{log}")
+                self._check(name)
             if until():
                 return
             time.sleep(pause)
+
+    def _check(self, name: str) -> None:
+        """Look how a node's process ended, if it did; whoever was killed may come back."""
+        code, row = self.federation.exit_code(name), self.board.rows[name]
+        if code is None or code < 0 or name in self._ended or (row.over and not code):
+            return
+        self._ended[name] = code
+        if not code:
+            self.say(f"{name} has ended before its training was over")
+        elif row.over or self._enough():
+            self.say(f"{name} ended with code {code}: {self.federation.log(name, 1)}")
+        else:
+            log = self.federation.log(name)
+            raise ErisError(f"{name} ended with code {code}; the end of its log:\n{log}")
+
+    def _enough(self) -> bool:
+        """Whether those that have not given up can go on."""
+        left = [name for name in self.federation.names if not self._ended.get(name)]
+        if not left or not self.board.views:
+            return False
+        settings = self.federation.settings(left[0])
+        return len(left) >= max(settings.quorum, settings.federation.min_included)
 
     def over(self) -> bool:
         """Whether nothing more is to come: every node is through, or gone."""

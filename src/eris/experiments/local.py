@@ -34,6 +34,8 @@ QUICK: Mapping[str, Any] = {
     "federation.catch_up_after": 3.0,
     "federation.retry_every": 0.5,
     "checkpoint.every_seconds": 2.0,
+    "training.slow_after": 20.0,
+    "training.most_failures": 3,
 }
 """Times that suit nodes on one machine, where nothing takes long."""
 LOCAL = "eris local"

@@ -75,6 +75,12 @@ class Outcome:
         return all(row.over for row in self.board.rows.values())
 
     @property
+    def problems(self) -> list[str]:
+        """What was wrong with the nodes' training, a line a node."""
+        rows = self.board.rows.items()
+        return [f"{name}: {row.problem}" for name, row in rows if row.problem]
+
+    @property
     def equal(self) -> bool:
         """Whether all nodes ended with the same model, bit for bit."""
         return self.models.keys() == self.board.rows.keys() and len(set(self.models.values())) == 1

@@ -27,7 +27,7 @@ from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
 from eris.protocol.membership import View
 from eris.protocol.settings import Settings
-from eris.training.trainer import LocalUpdate, Trainer, as_update, check_update
+from eris.training.trainer import LocalUpdate, Trainer, as_update
 
 MOST_TRIALS = 64
 """Combinations of trainings that are tried for a result whose clients trained more than once."""
@@ -261,9 +261,7 @@ class _Replay:
             if client not in self.trainers:
                 raise InvalidSetting("trainers", sorted(self.trainers), f"also one of {client}")
             made = self.trainers[client].update(self._model(versions), round)
-            update = as_update(made, client)
-            check_update(update, client, self.settings.n)
-            self._updates[name] = update
+            self._updates[name] = as_update(made, client, self.settings.n)
         return self._updates[name]
 
     def _forget(self, round: int) -> None:

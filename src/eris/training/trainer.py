@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -41,8 +41,9 @@ class Trainer(Protocol):
 class Learner(Trainer, Protocol):
     """What a node trains with: a trainer that knows the model everyone starts from.
 
-    ``update`` may also return a plain ``(update, samples, metrics)``. A learner may have
-    ``evaluate(parameters)``, which returns metrics of a model; all metrics stay with the node.
+    ``update`` may also return a plain ``(update, samples, metrics)`` (:func:`as_update`). A learner
+    may have ``evaluate(parameters)``, which returns metrics of a model; all metrics stay with the
+    node.
     """
 
     def initial(self) -> Vector:
@@ -50,18 +51,49 @@ class Learner(Trainer, Protocol):
         ...
 
 
-def as_update(made: object, client: str) -> LocalUpdate:
-    """What ``update`` returned: a :class:`LocalUpdate`, or (update, samples, metrics).
+def as_update(
+    made: object, client: str, n: int, notice: Callable[[str], None] = lambda text: None
+) -> LocalUpdate:
+    """What ``update`` returned, as it can be sent: a :class:`LocalUpdate`, or (update, samples,
+    metrics), whose update has n values.
 
-    >>> as_update((np.zeros(2, np.float32), 10, {"loss": 0.5}), "anna").samples
+    Numbers of other kinds than float32 are cast, which ``notice`` is told; whole numbers only if
+    float32 holds them exactly. Anything else is refused.
+
+    >>> as_update((np.zeros(2), 10, {"loss": 0.5}), "anna", 2, print).samples
+    update of anna is float64; it is cast to float32
     10
     """
     if isinstance(made, LocalUpdate):
-        return made
-    if isinstance(made, tuple) and len(made) in (2, 3):
-        return LocalUpdate(made[0], made[1], metrics=made[2] if len(made) == 3 else {})
-    expected = "a LocalUpdate, or (update, samples, metrics)"
-    raise InvalidSetting(f"what update() of {client} returned", type(made).__name__, expected)
+        update = made
+    elif isinstance(made, tuple) and len(made) in (2, 3):
+        update = LocalUpdate(made[0], made[1], metrics=made[2] if len(made) == 3 else {})
+    else:
+        expected = "a LocalUpdate, or (update, samples, metrics)"
+        raise InvalidSetting(f"what update() of {client} returned", type(made).__name__, expected)
+    if not (isinstance(update.vector, np.ndarray) and update.vector.dtype == np.float32):
+        update = replace(update, vector=_as_float32(update.vector, client, n, notice))
+    check_update(update, client, n)
+    return update
+
+
+def _as_float32(given: object, client: str, n: int, notice: Callable[[str], None]) -> Vector:
+    expected = f"{n} float32 values"
+    try:
+        values = np.asarray(given)
+    except Exception as error:  # a tensor that still needs its gradient, a ragged list
+        found = f"{type(given).__name__} ({error})"
+        raise InvalidSetting(f"update of {client}", found, expected) from None
+    if values.dtype.kind not in "fiub":
+        raise InvalidSetting(f"update of {client}", type(given).__name__, expected)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused as such
+        cast: Vector = values.astype(np.float32)
+    if values.dtype.kind != "f" and not np.array_equal(cast.astype(np.float64), values):
+        found = f"{values.dtype} values that float32 does not hold"
+        raise InvalidSetting(f"update of {client}", found, expected)
+    if values.dtype != np.float32:
+        notice(f"update of {client} is {values.dtype}; it is cast to float32")
+    return cast
 
 
 @dataclass(frozen=True)
@@ -112,5 +144,10 @@ def check_update(update: LocalUpdate, client: str, n: int) -> None:
         ("samples", update.samples, MOST_SAMPLES),
         ("steps", update.steps, MOST_STEPS),
     ):
-        if count != int(count) or not 1 <= count <= most:
+        if not _whole(count) or not 1 <= count <= most:
             raise InvalidSetting(f"{name} of {client}", count, f"a whole number from 1 to {most}")
+
+
+def _whole(count: object) -> bool:
+    """Whether something is a whole number, if only in value."""
+    return isinstance(count, int | np.integer | float | np.floating) and count % 1 == 0

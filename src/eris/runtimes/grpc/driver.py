@@ -22,12 +22,13 @@ from eris.protocol.member import Job, Member, Phase
 from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
 from eris.protocol.standing import Standing
+from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.transport import Transport
-from eris.training.trainer import Learner, StatefulTrainer, as_update, check_update
+from eris.training.trainer import Learner, StatefulTrainer, as_update
 
 _log = logging.getLogger("eris.node")
 
@@ -42,11 +43,13 @@ class Driver:
         transport: Transport,
         journal: Journal,
         *,
+        health: Health | None = None,
         recorder: Recorder | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.recorder = journal, recorder
+        self.health = health or Health()
         self.training_seconds, self.results_applied = 0.0, 0
         self.on_round: Callable[[], None] = lambda: None
         """Called when a round has begun."""
@@ -66,8 +69,8 @@ class Driver:
         self._job: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._round, self._began = 0, time.monotonic()
-        self._told = False
-        """Whether it was said that updates are too small."""
+        self._told: set[str] = set()
+        """What is worth one word and was said."""
         self._refusals: set[tuple[int, int]] = set()
         """(round, member) of the refusals that are in the log: segments are refused one by one."""
         self._seen: dict[int, dict[int, dict[Key, int]]] = {}
@@ -236,10 +239,11 @@ class Driver:
         began = time.monotonic()
         self.trainer_state = self._kept()
         try:
-            made = await in_thread(self.learner.update, job.model, job.round)
-            update = as_update(made, name)
-            check_update(update, name, len(job.model))
+            made = await self._made(job)
+            update = as_update(made, name, len(job.model), self._note_cast)
             metrics = _shown(update.metrics)
+        except TrainingFails:
+            raise
         except Exception as error:
             async with self.moving:
                 self._gave_nothing(job.round, error)
@@ -252,6 +256,7 @@ class Driver:
             except ErisError as error:
                 self._gave_nothing(job.round, error)
                 return
+            self.health.gave()
             # What a trainer was given is what it had when the round began.
             self.journal.write("trained", round=job.round, samples=int(update.samples),
                                steps=int(update.steps), seconds=round(self.training_seconds, 4),
@@ -262,21 +267,48 @@ class Driver:
             self._note_faint()
             self._after(out)
 
+    async def _made(self, job: Job) -> object:
+        """What the user's code returns; while it takes long, that is said now and then."""
+        self.health.began(time.monotonic())
+        work = asyncio.ensure_future(in_thread(self.learner.update, job.model, job.round))
+        try:
+            while True:
+                pause = self.health.wait(job.round, time.monotonic())
+                if (await asyncio.wait({work}, timeout=pause))[0]:
+                    return work.result()
+                taken = round(self.health.training_for(time.monotonic()), 1)
+                event(_log, logging.WARNING, "training takes long", round=job.round, seconds=taken)
+                self.journal.write("training takes long", round=job.round, seconds=taken)
+        finally:
+            work.cancel()
+
     def _gave_nothing(self, round: int, error: Exception) -> None:
         """Training failed, or what it gave cannot be combined: the round goes on without it."""
-        event(_log, logging.ERROR, "training failed", round=round, error=f"{error}")
+        told = str(error) if isinstance(error, ErisError) else f"{type(error).__name__}: {error}"
+        event(_log, logging.ERROR, "training failed", round=round, error=told)
         if not isinstance(error, ErisError):
             _log.error("the trainer raised", exc_info=error)
-        self.journal.write("training failed", round=round, error=str(error))
+        self.journal.write("training failed", round=round, error=told)
+        self.health.failed(round, told)
         self._after(self.member.failed(self._now()))
+
+    def _note_cast(self, text: str) -> None:
+        if self._first("cast"):
+            event(_log, logging.WARNING, "update cast", what=text)
+            self.journal.write("update cast", what=text)
 
     def _note_faint(self) -> None:
         """Say once that updates are too small for the agreed precision."""
         lost = self.member.node.client.lost
-        if lost and not self._told:
-            self._told = True
+        if lost and self._first("faint"):
             event(_log, logging.WARNING, "update too small", lost=round(lost, 4),
                   remedy="a smaller value_range has a finer grid")  # fmt: skip
+
+    def _first(self, what: str) -> bool:
+        """Whether this is the first time that something is to be said."""
+        first = what not in self._told
+        self._told.add(what)
+        return first
 
     def _kept(self) -> dict[str, Vector]:
         """What the trainer keeps between rounds."""
@@ -318,6 +350,8 @@ class Driver:
         round, name = refusal.header.round, self.member.agreement.view.members[member]
         if refusal.no_result or refusal.again or (round, member) in self._refusals:
             return
+        if member == self.member.me:
+            self.health.refusal = refusal.reason
         self._refusals = {told for told in self._refusals if told[0] >= round - 1}
         self._refusals.add((round, member))
         event(_log, logging.WARNING, "contribution refused", member=name, round=round, by=by,
@@ -337,6 +371,7 @@ class Driver:
         if isinstance(message, Snapshot):
             self.journal.write("snapshot", segment=header.key, at=message.at)
             return
+        self.health.included |= self.member.me in message.included
         self.journal.write(
             "result",
             round=header.round,
@@ -366,7 +401,8 @@ class Driver:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.failure = task.exception()
-            _log.error("a part of the node failed", exc_info=self.failure)
+            if not isinstance(self.failure, TrainingFails):  # which is said in one line
+                _log.error("a part of the node failed", exc_info=self.failure)
             self.over.set()
 
 

@@ -42,6 +42,9 @@ def load(where: str, folder: Path, name: str, options: Mapping[str, Any]) -> Lea
     except TypeError as error:
         expected = f"keys that {where} takes ({error})"
         raise InvalidSetting("training.options", dict(options), expected) from error
+    except SystemExit as left:
+        expected = "an object with initial() and update(parameters, round)"
+        raise InvalidSetting(f"what {where} did", f"sys.exit({left.code})", expected) from left
     if not isinstance(learner, Learner):
         expected = "an object with initial() and update(parameters, round)"
         raise InvalidSetting(f"what {where} returned", type(learner).__name__, expected)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,8 @@ from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
+from eris.runtimes.grpc.ending import evaluated
+from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.memory import RUN, Memory
@@ -38,6 +41,7 @@ from eris.runtimes.grpc.parts import (
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.showing import shown
 from eris.runtimes.grpc.threads import at_work, in_thread, written
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
@@ -90,6 +94,7 @@ class NetworkNode:
         """Take part until training is over (and ``linger`` has passed) or the node is stopped."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tidy(self.folder)
+        self._check_checkpoint()
         with Journal(self.folder / "journal.jsonl") as self.journal:
             memory = self._memory = Memory(self.folder)
             hosts = self.settings.membership.host_directory
@@ -98,19 +103,20 @@ class NetworkNode:
             port = await transport.start()
             self.address = self.settings.reachable(port)
             event(_log, logging.INFO, "listening", name=self.name, address=self.address)
-            observer = self._observe()
-            authority, channel = self._find_authority()
+            observer, channel = None, None
             try:
+                observer = self._observe()
+                authority, channel = self._find_authority()
                 await self._take_part(authority)
             finally:
                 if service is not None and service.directory.stale:
                     # The others, too, are to hear why nobody is served, and not just nothing.
                     await asyncio.sleep(self.settings.membership.lease)
-                if observer is not None:
-                    await asyncio.to_thread(observer.stop)
                 await transport.stop(GRACE)
                 if channel is not None:
                     await channel.close()
+                if observer is not None:  # last: why a node ends is seen as long as it is there
+                    await asyncio.to_thread(observer.stop)
         if self._failure is not None:
             raise self._failure
 
@@ -221,9 +227,15 @@ class NetworkNode:
         if self.settings.observe.record:
             recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
         assert self._transport is not None
-        limits = Limits(message_bytes=self.settings.message_bytes(self.agreed))
+        training = self.settings.training
         return Driver(
-            member, self.learner, self._transport, self.journal, recorder=recorder, limits=limits
+            member,
+            self.learner,
+            self._transport,
+            self.journal,
+            health=Health(training.most_failures, training.slow_after, training.time_limit),
+            recorder=recorder,
+            limits=Limits(message_bytes=self.settings.message_bytes(self.agreed)),
         )
 
     async def _renewals(self, authority: Authority) -> None:
@@ -303,17 +315,21 @@ class NetworkNode:
 
     # -- what stays ---------------------------------------------------------------------------
 
+    def _check_checkpoint(self) -> None:
+        """Refuse one that is damaged or of another federation, before anybody is told of it."""
+        about = storage.about(self.folder / storage.CHECKPOINT)
+        if about is not None and about.get("federation") != f"{self.agreed.fingerprint:016x}":
+            raise ErisError(
+                f"{self.folder / storage.CHECKPOINT} belongs to a federation with other settings; "
+                "give this node another folder, or remove the file to start from the beginning"
+            )
+
     def _restore(self, member: Member) -> None:
         """Go on from the last checkpoint, if there is one of this federation."""
         found = storage.load(self.folder / storage.CHECKPOINT)
         if found is None:
             return
         state, about = found
-        if about.get("federation") != f"{self.agreed.fingerprint:016x}":
-            raise ErisError(
-                f"{self.folder / storage.CHECKPOINT} belongs to a federation with other settings; "
-                "give this node another folder, or remove the file to start from the beginning"
-            )
         if (run := about.get(RUN, "")) != self._memory.run:
             raise ErisError(
                 f"{self.folder / storage.CHECKPOINT} is of run {run[:8] or 'unknown'} of this "
@@ -361,7 +377,9 @@ class NetworkNode:
         One whose model is not complete stays as long, for somebody who brings what is missing; it
         says what that is, and that it failed.
         """
-        if driver.failure is not None:
+        if isinstance(driver.failure, TrainingFails):
+            self._failure = driver.failure
+        elif driver.failure is not None:
             self._failure = ErisError(f"a part of the node failed: {driver.failure!r}; see the log")
         if self._stopping.is_set() or driver.member.phase is not Phase.DONE:
             return
@@ -378,6 +396,7 @@ class NetworkNode:
                 self._failure = ErisError(f"{self._reason}; {START_AGAIN}")
             return
         announced = await self._announce(driver)
+        event(_log, logging.INFO, "staying for members that are behind", seconds=linger)
         await self._until(asyncio.sleep(linger))
         # Others may have told meanwhile that they have ended without a result that died with its
         # owner, and this node has followed them.
@@ -386,13 +405,18 @@ class NetworkNode:
         self._failure = self._write_model(driver) or self._failure
 
     async def _announce(self, driver: Driver) -> str:
-        """Write the model, and say that it is final; its digest."""
+        """Write the model, and say that it is final and how good; its digest."""
         self._write_model(driver)
-        digest = model_digest(driver.member.model)
-        metrics = await self._until(in_thread(self._evaluate, driver)) or {}
-        rounds = driver.member.rounds
-        self.journal.write("finished", round=rounds, metrics=metrics, model=digest)
-        event(_log, logging.INFO, "finished", rounds=rounds, **metrics)
+        digest, rounds = model_digest(driver.member.model), driver.member.rounds
+        evaluating = in_thread(evaluated, self.learner, driver.member.model)
+        metrics, problem = await self._until(evaluating) or ({}, "")
+        problem = driver.health.verdict() or problem
+        told = {"problem": problem} if problem else {}
+        self.journal.write("finished", round=rounds, metrics=metrics, model=digest, **told)
+        event(_log, logging.ERROR if problem else logging.INFO, "finished",
+              rounds=rounds, **metrics, **told)  # fmt: skip
+        if problem:
+            self._failure = ErisError(f"training is over, but {problem}")
         return digest
 
     def _write_model(self, driver: Driver) -> ErisError | None:
@@ -404,16 +428,6 @@ class NetworkNode:
             event(_log, logging.ERROR, "model", problem=str(failed))
             return failed
         return None
-
-    def _evaluate(self, driver: Driver) -> dict[str, float]:
-        evaluate = getattr(self.learner, "evaluate", None)
-        if evaluate is None:
-            return {}
-        try:
-            return {str(key): float(value) for key, value in evaluate(driver.member.model).items()}
-        except Exception:
-            _log.exception("evaluate() raised")
-            return {}
 
     async def _goodbye(self, authority: Authority, driver: Driver) -> None:
         await self._save(driver)
@@ -432,37 +446,14 @@ class NetworkNode:
         driver, transport = self._driver, self._transport
         if driver is None or transport is None:
             return Observation(name=self.name, reason=self._reason).mapping()
-        member, counters = driver.member, transport.counters
-        view = member.agreement.view
-        age = None if self._saved_at is None else time.monotonic() - self._saved_at
-        behind = member.phase is Phase.CATCHING_UP
-        ready = not behind and (driver.complete.is_set() or not member.exhausted)
-        seen = Observation(
+        return shown(
+            driver,
+            transport.counters,
             name=self.name,
-            phase=member.phase.value,
-            ready=ready,
-            reason="catching up with the others" if behind else self._reason,
-            round=member.round,
-            epoch=member.view.epoch,
-            members=len(view.roles),
-            peers_connected=sum(counter.connected for counter in counters.values()),
-            bytes_sent={peer: counter.sent_bytes for peer, counter in counters.items()},
-            bytes_received={peer: counter.received_bytes for peer, counter in counters.items()},
-            queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
-            messages_refused=member.node.refused.count_of_all,
-            contributions_left_out=member.node.client.left_out.count_of_all,
-            results_applied=driver.results_applied,
-            checkpoint_age_seconds=age,
-            training_seconds=driver.training_seconds,
+            address=self.address,
+            reason=self._reason,
+            saved_at=self._saved_at,
         )
-        owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
-        return seen.mapping() | {
-            "address": self.address,
-            "rounds": member.rounds,
-            "owners": owners,
-            "connected": sorted(peer for peer, c in counters.items() if c.connected),
-            "refused": list(member.node.refused)[-5:],
-        }
 
     async def _until(self, work: Any) -> Any:
         """Await something, unless the node is stopped first; then None."""
@@ -494,9 +485,16 @@ def serve(settings: NodeSettings) -> None:
             loop.add_signal_handler(number, node.stop)
         await node.run()
 
-    asyncio.run(run())
+    code = 0
+    try:
+        asyncio.run(run())
+    except ErisError as failed:
+        if not at_work():
+            raise
+        print(f"error: {failed}", file=sys.stderr)
+        code = 2
     if at_work():
         # Training goes on, for nothing: what it is in the middle of may not survive the orderly
         # end of an interpreter.
         logging.shutdown()
-        os._exit(0)
+        os._exit(code)

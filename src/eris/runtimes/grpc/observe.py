@@ -45,8 +45,9 @@ class Observation:
 
     ``peers_connected`` is how many members this node has a connection to;
     ``checkpoint_age_seconds`` is None before the first; ``training_seconds`` is how long the last
-    update took. A node is ``ready`` once it is a member with a view and has caught up; otherwise
-    ``reason`` says what it waits for.
+    update took, ``training_for_seconds`` how long the one under way has taken. A node is ``ready``
+    once it is a member with a view and has caught up, and as long as its training works; otherwise
+    ``reason`` says what is missing.
     """
 
     name: str = ""
@@ -63,8 +64,10 @@ class Observation:
     messages_refused: int = 0
     contributions_left_out: int = 0
     results_applied: int = 0
+    training_failures: int = 0
     checkpoint_age_seconds: float | None = None
     training_seconds: float = 0.0
+    training_for_seconds: float = 0.0
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Observation:
@@ -88,11 +91,13 @@ GAUGES = {
     "peers_connected": "Members it has a connection to.",
     "checkpoint_age_seconds": "Seconds since the last checkpoint.",
     "training_seconds": "Seconds that the last update took.",
+    "training_for_seconds": "Seconds that the update under way has taken.",
 }
 COUNTERS = {
     "messages_refused": "Messages of peers that were refused, and refusals of own contributions.",
     "contributions_left_out": "Contributions that no result of this node includes.",
     "results_applied": "Results applied to the model.",
+    "training_failures": "Times that training gave no update.",
 }
 BY_PEER: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], str]] = {
     "bytes_sent": (CounterMetricFamily, "Bytes sent to a peer."),

@@ -200,6 +200,17 @@ class TrainingTable(Table):
         "What the function is called with.", default={}, empty="nothing",
         example={"data": "patients.csv"},
     )  # fmt: skip
+    most_failures: int = setting(
+        "Failures of update() in a row after which the node stops.", default=10, within=AT_LEAST_1
+    )
+    slow_after: float = setting(
+        "Seconds that an update may take before the node says so and is not ready.",
+        default=120.0, within=ABOVE_0,
+    )  # fmt: skip
+    time_limit: float | None = setting(
+        "Seconds that an update may take before the node stops.",
+        default=None, within=ABOVE_0, empty="no limit", example=3600.0,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,7 +37,10 @@ async def in_thread(work: Callable[Given, Made], *args: Given.args, **kwargs: Gi
         except BaseException as error:
             # A future takes no StopIteration, and nobody's training code may end the process.
             harmless = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            settle, what = done.set_exception, error if harmless else RuntimeError(repr(error))
+            settle, what = (
+                done.set_exception,
+                error if harmless else RuntimeError(f"it raised {error!r}"),
+            )
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(tell, settle, what)
 
