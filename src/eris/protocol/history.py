@@ -88,11 +88,11 @@ class History:
         return cls(entropy, ((_derived(entropy, "term"), 0),))
 
     @classmethod
-    def restored(cls, secret: str, terms: Sequence[Sequence[object]]) -> History:
+    def restored(cls, secret: str, terms: Sequence[tuple[str, int]]) -> History:
         """As it was stored."""
         if not terms or not isinstance(secret, str) or len(secret) < LEAST_ENTROPY:
             raise InvalidSetting("history", "cut short", "a ledger's secret and terms")
-        return cls(secret, tuple((str(term), int(str(first))) for term, first in terms))
+        return cls(secret, tuple((str(term), int(first)) for term, first in terms))
 
     def goes_on(self, entropy: str, revision: int) -> History:
         """With a new term, that begins at a revision."""

@@ -147,7 +147,7 @@ class Authority:
         )
 
     def _asked(self, ask: Callable[[Directory], Answer]) -> Answer | None:
-        """What must be on disk is there before an answer tells of it, or a refusal."""
+        """The directory's answer; None while it gives none."""
         directory = self.directory
         if directory is None:
             return None
@@ -156,8 +156,12 @@ class Authority:
         except NotYet:
             return None
         finally:
-            if directory.revision != self._stored[-1]["revision"]:
-                self._stored.append(directory.state())
+            self._keep(directory)
+
+    def _keep(self, directory: Directory) -> None:
+        """What must be on disk is there before an answer tells of it, or a refusal."""
+        if directory.revision != self._stored[-1]["revision"]:
+            self._stored.append(directory.state())
 
     def _entropy(self) -> str:
         """Other characters for every start."""
