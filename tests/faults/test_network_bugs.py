@@ -15,17 +15,18 @@ import pytest
 
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
-from eris.protocol.agreement import Key, Segment
+from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.client import Client
 from eris.protocol.directory import Directory
-from eris.protocol.member import Member
+from eris.protocol.evidence import Evidence
+from eris.protocol.member import Member, Phase
 from eris.protocol.messages import Message, Outgoing, Result, Snapshot
 from eris.protocol.node import Node
 from eris.protocol.replica import Replica
 from eris.protocol.standing import Standing
 from eris.testing import LawBroken
 from eris.testing.shape import Shape
-from eris.testing.weather import Trouble
+from eris.testing.weather import Incident, Trouble, Weather
 from eris.testing.world import World
 
 
@@ -255,3 +256,117 @@ def test_a_member_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caught by: those that are connected make progress."""
     law = "no progress although enough are connected"
     catch(monkeypatch, law, Trouble.DROP, member=Patient)
+
+
+# -- lies -------------------------------------------------------------------------------------
+
+
+LIED = Shape(members=6, shards=4, rounds=20, min_included=2)
+ENTERED = "to which no result has led|has two states|has two results|published, who does not own"
+
+
+def test_a_member_that_takes_one_word_for_a_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: every state is one to which a published result has led."""
+    monkeypatch.setattr(Evidence, "believes", lambda *_: True)
+    kinds = (Trouble.LIE, Trouble.DROP, Trouble.CRASH)
+    catch(monkeypatch, ENTERED, *kinds, most=30, shape=LIED)
+
+
+def test_a_member_that_takes_what_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: every state is one to which a published result has led."""
+    monkeypatch.setattr(Evidence, "believes", lambda *_: True)
+    monkeypatch.setattr(Evidence, "asked", lambda *_: True)
+    catch(monkeypatch, ENTERED, Trouble.LIE, shape=LIED)
+
+
+def test_a_member_that_takes_results_from_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: every state is one to which a published result has led."""
+    check = Node._check
+
+    def check_all_but_the_sender(self: Node, message: Message, source: int) -> None:
+        check(self, message, message.header.sender if isinstance(message, Result) else source)
+
+    monkeypatch.setattr(Node, "_check", check_all_but_the_sender)
+    catch(monkeypatch, ENTERED, Trouble.LIE, shape=LIED)
+
+
+def lost_to_lies(member: type[Member] = Member, directory: type[Directory] = Directory) -> set[int]:
+    """Rounds without a result, where nothing is wrong but that one member lies."""
+    lost: set[int] = set()
+    for seed in range(4):
+        lies = Incident(Trouble.LIE, 2.0, 9.0, Weather(seed, LIED).liar)
+        kinds: frozenset[Trouble] = frozenset()
+        world = World(
+            seed, shape=LIED, kinds=kinds, incidents=[lies], member=member, directory=directory
+        )
+        try:
+            world.run()
+        except LawBroken:
+            lost.add(LIED.rounds + 1)
+        assert world.weather.struck[Trouble.LIE]
+        lost |= set(range(1, LIED.rounds + 1)) - {round for _, round in world.witness.results}
+    return lost
+
+
+def test_nobodys_training_ends_early_because_one_member_lies() -> None:
+    assert lost_to_lies() == set()
+
+
+class Credulous(Directory):
+    """Believes whatever a member says of its round."""
+
+    def _possible(self, number: int) -> int:
+        return 2**31
+
+    @property
+    def _round(self) -> int:
+        return max((member.round for member in self._members), default=0)
+
+
+def test_a_directory_that_believes_any_round() -> None:
+    """Caught by: nobody's training ends early."""
+    assert lost_to_lies(directory=Credulous)
+
+
+class Gullible(Member):
+    """Believes any member of the round that it says it has reached."""
+
+    def _learn(self, message: Message, source: int) -> None:
+        super()._learn(message, source)
+        self.evidence.reached = max(self.evidence.reached, message.header.round)
+        self._look_ahead()
+
+
+def test_a_member_that_believes_any_round() -> None:
+    """Caught by: nobody's training ends early."""
+    assert lost_to_lies(member=Gullible)
+
+
+# -- the end ----------------------------------------------------------------------------------
+
+
+class Rash(Member):
+    """Is finished as soon as it has asked everybody, whatever the answers."""
+
+    @property
+    def finished(self) -> bool:
+        return self.phase is Phase.DONE and not self._astray
+
+
+def test_a_member_that_is_finished_without_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: whoever is finished knows that its model is complete."""
+    kinds = (Trouble.DROP, Trouble.TORN, Trouble.PARTITION, Trouble.EXILE)
+    shape = Shape(members=5, shards=5, rounds=4)
+    law = "end with two models|does not know that segment"
+    catch(monkeypatch, law, *kinds, most=40, shape=shape, member=Rash)
+
+
+def test_a_quorum_that_does_not_grow_with_the_federation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result includes a majority of the clients there are."""
+
+    def agreed_at_the_start(self: Agreement, round: int) -> int:
+        return max(self.settings.quorum, self.settings.min_included)
+
+    monkeypatch.setattr(Agreement, "enough", agreed_at_the_start)
+    shape = Shape(members=7, start_with=3, rounds=20)
+    catch(monkeypatch, "fewer than", Trouble.LATE, Trouble.SLOW, shape=shape)

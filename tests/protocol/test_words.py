@@ -22,7 +22,7 @@ N = 24
 NAMES = ("anna", "ben", "cleo", "dora", "emil")
 VIEW = View(NAMES, clients=(0, 1, 2, 3, 4), owners=(0, 1), epoch=1)
 ABSURD = 10**6
-TIMES = {"close_after": 1.0, "catch_up_after": 2.0, "retry_every": 0.5}
+TIMES: dict[str, Any] = {"close_after": 1.0, "catch_up_after": 2.0, "retry_every": 0.5}
 
 
 def member(me: int, *, rounds: int = 40, round: int = 0, **options: Any) -> Member:

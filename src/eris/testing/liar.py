@@ -41,7 +41,7 @@ def lies(member: Member, draw: Stream) -> list[Outgoing]:
     key = agreement.keys[chosen]
     others = tuple(m for m in range(len(agreement.view.members)) if m != member.me)
     last = member.rounds
-    told = [
+    told: list[Message] = [
         *(CatchUp(_header(member, round, key), 0) for round in (last, last + 1, ABSURD)),
         *(_holding(member, round, key) for round in (last + 1, ABSURD)),
         *(_snapshot(member, at, key) for at in (replica.versions[key] + 1, last, ABSURD)),

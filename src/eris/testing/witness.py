@@ -158,13 +158,18 @@ class Witness:
         if result.payload is None:
             self.saw["a result is withheld"] += 1
             return
-        least = max(self.settings.min_included, self.settings.quorum)
+        least = self._least(view)
         if len(result.included) < least:
             raise LawBroken(f"{where} includes {len(result.included)} clients, fewer than {least}")
         if not result.included <= view.client_set:
             raise LawBroken(f"{where} includes somebody who is no client of its epoch")
         self.saw["a result leaves somebody out"] += result.included != view.client_set
         self._check_value(result, where)
+
+    def _least(self, view: View) -> int:
+        """Clients that a result needs: a majority of the view's, and as many as were agreed."""
+        majority = len(view.clients) // 2 + 1
+        return max(self.settings.min_included, self.settings.quorum, majority)
 
     def _check_epoch(self, result: Result) -> None:
         """Every round belongs to one epoch, and its results with it: fencing."""
@@ -245,15 +250,16 @@ class Witness:
         """After the last round: one model, and nothing that a client has sent is lost silently.
 
         Whoever cannot tell that its model is complete says so, and has a reason: somebody who might
-        have known is gone, or there is nothing to be known.
+        have known is gone, or those that are here have been set back to different states.
         """
         finished = [member for member in members if member.finished]
         for member in members:
             self._check_kept(member)
             self.saw["a member ends incomplete"] += not member.finished
-            for key in member.ending.unknown():
-                trained = any(one.node.replica.updates[key] for one in members)
-                if trained and all_here:
+            for key in member.ending.unknown() if all_here else ():
+                held = Counter(one.node.replica.state_of(key) for one in members)
+                (version, _), times = held.most_common(1)[0]
+                if version and 2 * times > len(member.agreement.view.members):
                     raise LawBroken(f"member {member.me} does not know that segment {key} is "
                                     f"complete, although all are here")  # fmt: skip
         for member in finished:
@@ -291,7 +297,7 @@ class Witness:
             return  # somebody may be new, and still on its way
         if not set(view.owners) - {NOBODY} <= here:
             return  # all wait for an owner that does not come back, each by its own clock
-        if len(view.client_set & here) < max(self.settings.min_included, self.settings.quorum):
+        if len(view.client_set & here) < self._least(view):
             return
         self.saw["a round is calm"] += 1
         keys = {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}

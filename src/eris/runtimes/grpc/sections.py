@@ -155,7 +155,8 @@ class FederationTable(Table):
     )  # fmt: skip
     min_included: int = setting("Fewest clients whose mean is published.", default=3)
     quorum: int | None = setting(
-        "Clients without which a segment is not closed at the deadline.", default=None,
+        "Clients without which a segment is not closed at the deadline; a majority of those "
+        "that are there is needed in any case.", default=None,
         within=AT_LEAST_1, empty="more than half of start_with, at least min_included", example=3,
     )  # fmt: skip
     close_after: float = setting(
