@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -151,3 +154,33 @@ def test_a_new_file_that_grows_has_its_name_on_the_disk(
         calls.clear()
         Growing(tmp_path / "records", lambda file, size: size).close()
         assert calls == expected
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_file_no_older_than_what_was_told(
+    tmp_path: Path,
+) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from eris.files import replace\n"
+        "path = Path(sys.argv[1])\n"
+        "for number in range(10**9):\n"
+        "    replace(path, [b'%012d' % number] * 50_000)\n"
+        "    sys.stdout.write(f'{number}\\n'); sys.stdout.flush()\n"
+    )
+    path = tmp_path / "model"
+    for patience in range(1, 6):
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        with process.stdout as told:
+            for _ in range(patience):
+                assert told.readline()
+            process.send_signal(signal.SIGKILL)
+            acknowledged = [patience - 1, *map(int, told.read().split("\n")[:-1])][-1]
+        assert process.wait() == -signal.SIGKILL
+        found = path.read_bytes()
+        assert found == found[:12] * 50_000
+        assert int(found[:12]) >= acknowledged
+    tidy(tmp_path)
+    assert list(tmp_path.iterdir()) == [path]

@@ -106,6 +106,19 @@ def test_a_torn_last_line_is_left_out_and_cut_off(
     assert "torn line" in caplog.text
 
 
+def test_a_line_torn_at_any_length_is_cut_off(path: Path) -> None:
+    with Journal(path) as journal:
+        journal.write("round closed", round=1)
+        first = path.read_bytes()
+        journal.write("round closed", round=2)
+    whole = path.read_bytes()
+    for length in range(len(first), len(whole)):
+        path.write_bytes(whole[:length])
+        with Journal(path) as journal:
+            journal.write("round closed", round=3)
+        assert rounds(path) == [1, 3]
+
+
 def test_a_torn_line_longer_than_a_block_is_cut_off_whole(path: Path) -> None:
     with Journal(path) as journal:
         journal.write("round closed", round=1, included=list(range(50_000)))
