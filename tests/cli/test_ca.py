@@ -88,7 +88,7 @@ def test_certificates_issued_at_once_are_all_recorded() -> None:
 def test_refusals_reach_the_command() -> None:
     with pytest.raises(BadIdentity, match="`eris ca init ca --federation NAME`"):
         run("issue", "clinic-1")
-    with pytest.raises(BadIdentity, match=r"ca\.pem cannot be read"):
+    with pytest.raises(BadIdentity, match=r"ca has no ca\.pem"):
         run("show", "ca")
     with pytest.raises(InvalidSetting, match="days is 0"):
         run("init", "ca", "--federation", "hospitals", "--days", "0")

@@ -173,7 +173,7 @@ def test_a_name_with_another_key_is_refused(running: Nodes) -> None:
     edit(place, str(running.ports["ben"]), str(free_ports(1)[0]))
     careless = running.folder / "careless-ca"  # an authority that has lost its records
     shutil.copytree(running.folder / "ca", careless)
-    (careless / "issued.json").unlink()
+    (careless / "issued.json").write_text("[]")
     for name in ("ben.pem", "ben.key", "ca.pem"):
         (place / name).unlink()
     issue(careless, "ben", hosts=[LOOPBACK], out=place)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,15 @@ from eris.experiments.local import node_names
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.settings import NodeSettings
+from eris.testing.quadratic import let_train
 from support.background import IGNORING
 
 TRAINER = """
 from eris.testing.quadratic import Quadratic
 
-def make(name, *, n, city):
+def make(name, *, n, city, leash=""):
     assert city == "Ulm"
-    return Quadratic(name, n=n, pace=0.02)
+    return Quadratic(name, n=n, pace=0.02, leash=leash)
 """
 
 
@@ -61,7 +63,7 @@ def test_local_trains_a_users_code_and_says_where_everything_is(tmp_path: Path) 
     assert "epoch 1 from round 1" in said
     assert "round 4/4" in said
     assert "bit for bit: yes (SHA-256" in said
-    assert "by hand: PYTHONPATH=. eris node start deep/nodes/node-1/node.toml" in said
+    assert "Start them again" not in said
     assert "\x1b" not in said
     for name in node_names(3):
         for what in ("node.toml", "log.txt", "state/journal.jsonl", "state/model.safetensors"):
@@ -94,10 +96,15 @@ def test_a_refusal_leaves_no_folder(arguments: list[str], says: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_stops_all_nodes_gracefully_and_they_can_go_on(tmp_path: Path) -> None:
-    folder = tmp_path / "runs" / "local"
-    trainer = ("--trainer", "eris.testing.quadratic:Quadratic", "--option", "pace=0.02")
-    with started("local", "3", "--rounds", "100000", *trainer, cwd=tmp_path) as process:
+def test_an_interrupt_stops_all_nodes_gracefully_and_they_go_on_as_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(TRAINER, encoding="utf-8")
+    folder, leash = tmp_path / "runs" / "local", tmp_path / "leash"
+    let_train(leash, 3)
+    options = ("n=300", "city=Ulm", f"leash='{leash}'")
+    call = ("local", "3", "--rounds", "6", "--trainer", "mine:make")
+    with started(*call, *(f"--option={one}" for one in options), cwd=tmp_path) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("round 2/"):
@@ -108,7 +115,6 @@ def test_an_interrupt_stops_all_nodes_gracefully_and_they_can_go_on(tmp_path: Pa
         assert process.wait() == 130
     assert not any(listens(folder, name) for name in node_names(3))
     assert "stopping all nodes" in said
-    assert "Start them again and they go on where they were" in " ".join(said.split())
     for name in node_names(3):
         # Saved on the way out: the last round it had begun, not that of some seconds ago.
         found = storage.load(folder / name / "state" / storage.CHECKPOINT)
@@ -116,6 +122,31 @@ def test_an_interrupt_stops_all_nodes_gracefully_and_they_can_go_on(tmp_path: Pa
         last = max(note["round"] for note in notes if note["event"] == "began")
         assert found is not None
         assert found[1]["round"] == str(last)
+
+    # What nodes did was not recorded; what they do now shall be.
+    code, _, wrong = eris("audit", "runs/local/node-2", cwd=tmp_path)
+    assert code == 2
+    assert "set `record = true` under [observe] in runs/local/node-2/node.toml and start" in wrong
+    settings = folder / "node-2" / "node.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace("#record = false", "record = true"), encoding="utf-8")
+
+    # The lines that say how to go on.
+    _, told = said.split("Start them again and they go on where they were:\n")
+    let_train(leash, 6)
+    monkeypatch.setenv("ERIS_NODE_LINGER", "1")
+    with ExitStack() as stack:
+        again = [
+            stack.enter_context(started(*shlex.split(line.strip(" &"))[1:], cwd=tmp_path))
+            for line in told.splitlines()
+        ]
+        assert [process.wait() for process in again] == [0, 0, 0]
+    models = [storage.load(folder / name / "state" / storage.MODEL) for name in node_names(3)]
+    assert len({model[0]["model"].tobytes() for model in models if model is not None}) == 1
+    assert all(model is not None for model in models)
+    code, _, wrong = eris("audit", "runs/local/node-2", cwd=tmp_path)
+    assert code == 2
+    assert "--model is None; expected package.module:function" in wrong
 
 
 def test_an_interrupt_stops_the_demo_and_leaves_no_node_behind(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_a_run_is_found_by_name_folder_and_file(root: Path) -> None:
 def test_a_node_is_found_by_its_folder_and_its_state(root: Path, tmp_path: Path) -> None:
     state = tmp_path / "anna" / "state"
     Transcript.load(root / "good" / TRANSCRIPT).save(state / TRANSCRIPT)
+    (state / "run.json").write_text("{}")  # a node has one, of another kind
     for given in (state.parent, state, state / TRANSCRIPT):
         found = files.recording(str(given), root)
         assert (found.path, found.run) == (state / TRANSCRIPT, None)

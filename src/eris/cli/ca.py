@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +48,7 @@ def init(
         f"The authority of {federation!r} is in {folder}.",
         "  ca.key  stays here, offline: whoever has it can make members",
         "  ca.pem  is no secret; every member gets it with its certificate",
-        f"Next: eris ca issue NAME --ca {folder}",
+        f"Next: eris ca issue NAME --ca {shlex.quote(str(folder))}",
     )
 
 
@@ -86,16 +87,25 @@ def issue(
 
     made = tls.issue(ca, name, hosts=host or (), days=days, out=out, renew=renew)
     files, until = made.identity, f"{made.record.not_after:%Y-%m-%d}"
+    place = files.certificate.parent
+    in_place = (place / "node.toml").exists()
     if renew and not made.new_key:
         _say(
             f"{name} has a new certificate, until {until}; its key is the same.",
-            f"Copy {files.certificate} into the node's folder and start the node again.",
+            f"{files.certificate} is where the node reads it: start the node again."
+            if in_place
+            else f"Copy {files.certificate} into the node's folder and start the node again.",
         )
         return
     _say(
-        f"{name} has a certificate until {until}. Copy into the node's folder, over a safe way:",
+        f"{name} has a certificate until {until}. "
+        + (
+            f"The node's folder, {place}, now has all three files; leave them there:"
+            if in_place
+            else "Move into the node's folder, over a safe way:"
+        ),
         f"  {files.certificate}  who the node is",
-        f"  {files.key}  its secret (mode 600); delete it here once it is there",
+        f"  {files.key}  its secret (mode 600), of which there is no copy",
         f"  {files.authority}  whom it trusts",
         f"{ca / 'ca.key'} goes nowhere.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,8 +122,6 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
     console.print(outcome.nodes())
     if outcome.finished:
         console.print(f"All nodes have the same model, bit for bit: {outcome.verdict}")
-    else:
-        console.print("Not all nodes are through. Start them again and they go on where they were.")
     for problem in outcome.problems:
         console.print(f"[bold red]problem:[/] {escape(problem)}", soft_wrap=True)
     console.print(
@@ -130,16 +129,12 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         f"  node.toml                its settings, every key explained\n"
         f"  log.txt                  its log\n"
         f"  state/journal.jsonl      what it did, a line an event\n"
-        f"  state/model.safetensors  the model it ended with\n"
-        f"Start one by hand: {_prefix(federation)}eris node start "
-        f"{federation.folder}/{federation.names[0]}/node.toml",
+        f"  state/model.safetensors  the model it ended with",
         soft_wrap=True,
     )
+    if not outcome.finished:
+        console.print("Not all nodes are through. Start them again and they go on where they were:")
+        for name in federation.names:
+            path = shlex.quote(str(federation.folder / name / "node.toml"))
+            console.print(f"  eris node start {path} &", markup=False, soft_wrap=True)
     return outcome.finished and outcome.equal and not outcome.problems
-
-
-def _prefix(federation: LocalFederation) -> str:
-    """What a node needs by hand to find training code that lies in this folder."""
-    module = federation.settings(federation.names[0]).training.trainer.partition(":")[0]
-    package = Path(module.partition(".")[0])
-    return "PYTHONPATH=. " if package.is_dir() or package.with_suffix(".py").exists() else ""

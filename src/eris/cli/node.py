@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -84,14 +85,19 @@ def init(
     state.mkdir(exist_ok=True)
     if not (state / LEDGER).exists():
         write_ledger(state, 0)
-    Console(highlight=False).print(
-        f"Wrote {path} and {state}/. Next:\n"
-        f"  1. eris ca issue {name} --ca CA-FOLDER --out {place}   (where the authority is)\n"
-        f"  2. look through {path}: every key is explained\n"
-        f"  3. put your training code beside it ({trainer})\n"
-        f"  4. eris node start {path}",
-        soft_wrap=True,
-    )
+    console = Console(highlight=False)
+    console.print(f"Wrote {path} and {state}/. Next:", markup=False, soft_wrap=True)
+    steps = [
+        f"look through {path}: every key is explained",
+        f"put your training code beside it ({trainer})",
+        f"eris node start {shlex.quote(str(path))}",
+    ]
+    if not (place / f"{name}.pem").exists():
+        out = shlex.quote(str(place))
+        issue = f"eris ca issue {name} --ca CA-FOLDER --out {out}   (where the authority is)"
+        steps.insert(0, issue)
+    for number, step in enumerate(steps, start=1):
+        console.print(f"  {number}. {step}", markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -30,7 +30,7 @@ from eris.experiments.assembly import assemble
 from eris.experiments.auditing import Subject, agreed, by_round, subject_of
 from eris.experiments.candidate_files import IN_A_FILE, Asked
 from eris.experiments.observers import FINAL_MODEL, named, usual
-from eris.experiments.store import MODEL, RECORD, ROUNDS, TRANSCRIPT, Run, find
+from eris.experiments.store import MODEL, RECIPE, RECORD, ROUNDS, TRANSCRIPT, Run, find
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
@@ -60,27 +60,27 @@ def recording(given: str, root: Path, *, candidates: bool = False) -> Recording:
     """
     place = Path(given)
     if place.is_file():
-        beside = place.parent / RECORD
-        return _whole(Recording(place, Run(place.parent) if beside.is_file() else None))
-    for folder in (place, place / "state"):
-        if (folder / TRANSCRIPT).is_file() and not (folder / RECORD).is_file():
-            return Recording(folder / TRANSCRIPT, None)
-        if (folder / RECORDS).is_file():
-            expected = (
-                f"one that has ended, with {TRANSCRIPT}; stop the node to get it (one that was "
-                "killed: start it again, then stop it)"
-            )
-            raise InvalidSetting("node", str(folder), expected)
-    try:
-        run = find(given, root)
-    except InvalidSetting as unknown:
+        return _whole(Recording(place, Run(place.parent) if _is_run(place.parent) else None))
+    if not _is_run(place) and not _is_run(root / given):
+        for folder in (place, place / "state"):
+            if (folder / TRANSCRIPT).is_file():
+                return Recording(folder / TRANSCRIPT, None)
+            if (folder / RECORDS).is_file():
+                expected = (
+                    f"one that has ended, with {TRANSCRIPT}; stop the node to get it (one that was "
+                    "killed: start it again, then stop it)"
+                )
+                raise InvalidSetting("node", str(folder), expected)
         for settings in (place / "node.toml", place.parent / "node.toml"):
             if place.is_dir() and settings.is_file():
                 expected = (
                     f"one that recorded: set `record = true` under [observe] in {settings} and "
                     "start the node; what passes from then on is kept"
                 )
-                raise InvalidSetting("node", given, expected) from None
+                raise InvalidSetting("node", given, expected)
+    try:
+        run = find(given, root)
+    except InvalidSetting as unknown:
         expected = f"{unknown.expected}; or a node's folder, or a {TRANSCRIPT}"
         raise InvalidSetting("run", given, expected) from None
     found = _whole(Recording(run.path / TRANSCRIPT, run))
@@ -91,6 +91,11 @@ def recording(given: str, root: Path, *, candidates: bool = False) -> Recording:
         again = run.resuming() if unfinished else recorded_again(run, candidates=candidates)
         raise InvalidSetting("run", run.name, f"one with {TRANSCRIPT}; get it by `{again}`")
     return found
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run's; a node's has a ``run.json`` of its own kind."""
+    return (folder / RECIPE).is_file() and (folder / RECORD).is_file()
 
 
 def _whole(found: Recording) -> Recording:

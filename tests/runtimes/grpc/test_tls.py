@@ -181,6 +181,7 @@ def test_a_member_cannot_sign_for_others(ca: Path, tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     os.link(bob.key, tmp_path / "fake" / "ca.key")
     os.link(bob.certificate, tmp_path / "fake" / "ca.pem")
+    (tmp_path / "fake" / "issued.json").write_text("[]")
     forged = issue(tmp_path / "fake", "carol").identity
     chain = forged.certificate.read_bytes() + bob.certificate.read_bytes()
     forged.certificate.write_bytes(chain)

@@ -18,16 +18,19 @@ from eris.training.trainer import Learner
 def load(where: str, folder: Path, name: str, options: Mapping[str, Any]) -> Learner:
     """The learner that ``module:function`` makes for a node.
 
-    Modules are looked for in ``folder`` (that of ``node.toml``) first. The function is called with
-    the node's name and the options of ``[training.options]``.
+    Modules are looked for in ``folder`` (that of ``node.toml``) first, and last in the folder the
+    node was started from. The function is called with the node's name and the options of
+    ``[training.options]``.
     """
     module_name, _, function_name = where.partition(":")
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        expected = f"a module beside node.toml or installed ({error})"
+        expected = f"a module beside node.toml, in this folder, or installed ({error})"
         raise InvalidSetting("training.trainer", where, expected) from error
     made: Any = module
     for part in function_name.split("."):

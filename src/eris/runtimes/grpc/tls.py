@@ -12,6 +12,7 @@ import ipaddress
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -100,7 +101,11 @@ class Identity:
                 f"{self.certificate} is not signed by the authority in {self.authority}; "
                 "all members need certificates of their federation's one authority"
             )
-        renewal = f"renew it with `eris ca issue {expected_name} --renew`"
+        place = shlex.quote(str(self.certificate.parent))
+        renewal = (
+            f"renew it with `eris ca issue {expected_name} --renew --ca CA-FOLDER --out {place}`; "
+            f"if the authority is on another machine, take {self.certificate.name} there"
+        )
         pem.check_dates(self._own, self.certificate, now, renewal)
         pem.check_dates(signer, self.authority, now, _NEW_AUTHORITY)
         if self.name != expected_name:
@@ -180,6 +185,7 @@ def create_authority(
             .sign(key, SHA256())
         )
         pem.write_key(folder / "ca.key", key)
+        _record(folder, [])
         pem.replace(folder / "ca.pem", certificate.public_bytes(Encoding.PEM))
 
 
@@ -206,7 +212,7 @@ def issue(
     with _locked(folder):
         records = issued(folder)
         last = next((each for each in reversed(records) if each.name == name), None)
-        _check_issuing(name, made, authority, last, renew)
+        _check_issuing(folder, name, made, authority, last, renew)
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         public, key = _kept_key(made, last), None
         if public is None:
@@ -228,9 +234,13 @@ def issue(
 
 def issued(folder: Path) -> list[Record]:
     """All that an authority signed, in order; a renewed name is there once for each renewal."""
+    _check_authority(folder)
     path = folder / "issued.json"
     if not path.exists():
-        return []
+        raise BadIdentity(
+            f"{path} is missing; restore it from a copy: it says which names are taken (if none "
+            "was ever issued, write [] into it)"
+        )
     try:
         return [
             Record(
@@ -253,15 +263,24 @@ def _record(folder: Path, records: Sequence[Record]) -> None:
 
 
 def _check_issuing(
-    name: str, made: Identity, authority: x509.Certificate, last: Record | None, renew: bool
+    folder: Path,
+    name: str,
+    made: Identity,
+    authority: x509.Certificate,
+    last: Record | None,
+    renew: bool,
 ) -> None:
     if renew and last is None:
         raise BadIdentity(f"{name} has no certificate yet; issue its first without --renew")
     if not renew:
         if last is not None:
+            there = made.certificate.exists()
+            place = shlex.quote(str(made.certificate.parent)) if there else "FOLDER"
+            where = "" if there else f" (FOLDER: where {made.certificate.name} is)"
+            renewal = f"eris ca issue {name} --renew --ca {shlex.quote(str(folder))} --out {place}"
             raise BadIdentity(
                 f"{name} has a certificate (until {pem.stamp(last.not_after)}): choose another "
-                f"name, or renew it with `eris ca issue {name} --renew`"
+                f"name, or renew it with `{renewal}`{where}"
             )
         for path in (made.key, made.certificate):
             if path.exists():
@@ -285,18 +304,22 @@ def _kept_key(made: Identity, last: Record | None) -> ec.EllipticCurvePublicKey 
 
 
 def _authority(folder: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    path = folder / "ca.pem"
-    if not path.exists():
-        raise BadIdentity(
-            f"{folder} has no ca.pem; make an authority with "
-            f"`eris ca init {folder} --federation NAME`"
-        )
+    path = _check_authority(folder)
     certificate, key = pem.certificates(path)[0], pem.private_key(folder / "ca.key")
     ours = fingerprint(key.public_key()) == fingerprint(certificate.public_key())
     if not ours or not isinstance(key, ec.EllipticCurvePrivateKey):
         raise BadIdentity(f"{folder / 'ca.key'} is not the key of {path}; restore it from a copy")
     pem.check_dates(certificate, path, now, _NEW_AUTHORITY)
     return certificate, key
+
+
+def _check_authority(folder: Path) -> Path:
+    """The authority's certificate, which has to be there."""
+    path = folder / "ca.pem"
+    if not path.exists():
+        make = f"eris ca init {shlex.quote(str(folder))} --federation NAME"
+        raise BadIdentity(f"{folder} has no ca.pem; make an authority with `{make}`")
+    return path
 
 
 def _host(host: str) -> x509.GeneralName:
