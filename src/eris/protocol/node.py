@@ -191,12 +191,12 @@ class Node:
 
     def _publish(self, results: list[Result]) -> list[Outgoing]:
         """Apply own results before they leave, so that a crash cannot lead to a second one."""
+        sealed = []
         for result in results:
             self.look_ahead(result.header.round)  # it was permitted
             self._apply(result)
-        if self.networked:
-            results = [self.replica.seal(result) for result in results]
-        return [Outgoing(others, result) for result in results if (others := self._others)]
+            sealed.append(self.replica.seal(result))
+        return [Outgoing(others, result) for result in sealed if (others := self._others)]
 
     @property
     def _others(self) -> tuple[int, ...]:

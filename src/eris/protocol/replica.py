@@ -314,8 +314,13 @@ class Replica:
             self._states.pop(key, None)
 
     def seal(self, result: Result) -> Result:
-        """A result just applied, with the digest of the state it led to."""
+        """A result just applied, with the digest of the state it led to.
+
+        One that waits for others (where shards are drawn anew) has led to none yet.
+        """
         key = result.header.key
+        if self.versions[key] != result.header.round:
+            return result
         sealed = replace(result, digest=self.digest(key)[:DIGEST_BYTES])
         if not self._lean:
             self._log[key][result.header.round] = sealed

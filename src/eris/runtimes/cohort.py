@@ -255,8 +255,8 @@ class Cohort:
     def _publish(self, time: float, round: int, results: Iterable[Result], out: Outbox) -> None:
         for result in results:
             owner = self.agreement.view.owners[result.header.shard]
-            data = self._announce(time, round, owner, result)
             self._apply(round, result)
+            data = self._announce(time, round, owner, self.replica.seal(result))
             for station in range(self._place.stations):
                 if station != self._place.number:
                     out.setdefault(station, []).append(Parcel(owner, (), data))

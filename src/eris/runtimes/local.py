@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement
+from eris.protocol.agreement import Agreement, Key
 from eris.protocol.codec import decode, encode
-from eris.protocol.messages import Message, Outgoing
+from eris.protocol.messages import CatchUp, Message, Outgoing
 from eris.protocol.node import Node
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
@@ -53,7 +53,9 @@ class LocalRuntime:
         self.down: set[int] = set()
         """Members that have crashed and are not back yet."""
         self._away: set[int] = set()
-        """Of those, the ones that are away for this round only."""
+        """Of those, the ones that are away for this round only: they lose nothing."""
+        self._wanted: dict[int, dict[Key, int]] = {}
+        """By member that was away: the versions it must have before it trains."""
         self.traffic = Traffic()
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         """What will happen: when, a number that keeps the order of equal times, and what."""
@@ -100,7 +102,10 @@ class LocalRuntime:
 
     def _begin(self, end: float) -> None:
         """Bring live nodes into the round and schedule what time brings."""
-        self._churn()
+        back = self._churn()
+        self._wanted = dict.fromkeys(back, self._newest()) if back else {}
+        for member in back:
+            self._catch_up(member)
         owners = set(self.agreement.view.owners)
         for member in self.live:
             away = member in owners and self.faults.away(member, self.round)
@@ -112,15 +117,42 @@ class LocalRuntime:
                 self._at(self.now + after + outage, partial(self._return, member))
         self._wake(end)
 
-    def _churn(self) -> None:
-        """Members that are away in this round stop; those of an earlier one are back."""
-        for member in sorted(self._away):
-            self._away.discard(member)
-            self._return(member)
-        for member in self.live:
-            if self.faults.churned(member, self.round):
-                self._away.add(member)
-                self.down.add(member)
+    def _churn(self) -> set[int]:
+        """Members that are away in this round stop; returns those that are back."""
+        before = self._away
+        self.down -= before
+        self._away = {m for m in self.live if self.faults.churned(m, self.round)}
+        self.down |= self._away
+        return before - self._away
+
+    def _newest(self) -> dict[Key, int]:
+        """The highest version of every segment that anyone has."""
+        versions = [node.replica.versions for node in self.nodes]
+        return {key: max(each[key] for each in versions) for key in self.agreement.keys}
+
+    def _catch_up(self, member: int) -> None:
+        """Ask for what a member missed: the owner or, if it cannot help, the next one that can."""
+        for key, version in self._wanted[member].items():
+            have = self.nodes[member].replica.versions[key]
+            if have < version and (peer := self._holder(member, key, version)) is not None:
+                ask = CatchUp(self.agreement.header(member, self.round, key), have)
+                self._send(member, [Outgoing((peer,), ask)])
+
+    def _holder(self, member: int, key: Key, version: int) -> int | None:
+        """Who has that version of a segment and can be reached: the owner first."""
+        following = ((member + step) % len(self.nodes) for step in range(1, len(self.nodes)))
+        for peer in (self.agreement.view.owners[key[0]], *following):
+            if peer == member or peer in self.down or self.faults.cut(peer, member, self.round):
+                continue
+            if self.nodes[peer].replica.versions[key] >= version:
+                return peer
+        return None
+
+    def _lacks(self, member: int) -> bool:
+        """Whether a member that was away has yet to catch up."""
+        versions = self.nodes[member].replica.versions
+        wanted = self._wanted.get(member, {})
+        return any(versions[key] < version for key, version in wanted.items())
 
     def _wake(self, end: float) -> None:
         """Let every node's clock tick at the deadlines of the round."""
@@ -143,7 +175,7 @@ class LocalRuntime:
         node = self.nodes[member]
         if member in self.down:
             return True
-        if not node.replica.ready(self.round):
+        if not node.replica.ready(self.round) or self._lacks(member):
             return False
         model = node.client.training_model(node.model)
         out = node.contribute(*train(member, model, self.round))
@@ -169,6 +201,7 @@ class LocalRuntime:
         """A node stops, unless its fault plan has ended in the meantime."""
         if plan is self.faults:
             self.down.add(member)
+            self._away.discard(member)
 
     def _return(self, member: int) -> None:
         """A crashed node is back: its replica was stored, what it was collecting is lost."""

@@ -394,13 +394,16 @@ class World:
             return
         noise = Stream(self.seed, "gradient", job.round, host.number).uniform(0, len(job.model))
         update = (job.model - host.number + noise.astype(np.float32)).astype(np.float32)
-        if wrong is Trouble.POISON:
-            update[:] = np.nan
+        poison, honest = wrong is Trouble.POISON, host.number == 0
         samples = 3**host.number  # no two sets of clients weigh the same
+        if poison and honest:
+            update[-1] = np.nan
         try:
             out = member.trained(update, samples, 1, clock)
         except RefusedContribution:
             out = member.failed(clock)
+        if poison and not honest:
+            update[:] = np.nan  # after the client has looked: it is for the owners to refuse
         self._after(host, out)
 
     def _send(self, host: Host, out: Sequence[Outgoing]) -> None:
