@@ -137,13 +137,16 @@ def _subject(
     from eris.experiments import audit_files as files
     from eris.experiments.assembly import assemble
     from eris.experiments.candidate_files import IN_A_FILE
+    from eris.experiments.runner import check_same_ground
 
     model, loss, initial, statistics = own
     if found.run is not None:
         for name, value in (("--model", model), ("--loss", loss), ("--initial", initial)):
             if value is not None:
                 raise InvalidSetting(name, str(value), "none: the run's recipe says it")
-        return files.subject_of_run(assemble(found.run.recipe), transcript, asked)
+        assembly = assemble(found.run.recipe)
+        check_same_ground(found.run, assembly.about())
+        return files.subject_of_run(assembly, transcript, asked)
     if model is None:
         expected = "package.module:function: a node's transcript does not tell the architecture"
         raise InvalidSetting("--model", None, expected)

@@ -18,7 +18,7 @@ from rich.table import Table
 from eris.data.cache import write_atomically
 from eris.experiments.assembly import assemble
 from eris.experiments.auditing import AuditOptions, Tell, audit_live
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.reproduce import dsc_fraction, slug
 
 FOLDER = "audits"
@@ -51,7 +51,7 @@ class AuditTable:
 
     def recipe(self, row: AuditRow, seed: int) -> Recipe:
         """What one row trains."""
-        return Recipe().changed({**self.base, **row.changes, "seed": seed})
+        return Recipe().changed({**UNBIASED, **self.base, **row.changes, "seed": seed})
 
     def path(self, root: Path, row: AuditRow, seed: int) -> Path:
         """Where a row's outcome is kept."""

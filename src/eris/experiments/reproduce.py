@@ -18,7 +18,7 @@ from rich.table import Table
 from eris.core.errors import InvalidSetting, did_you_mean
 from eris.experiments import runner
 from eris.experiments.progress import Progress, size
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.store import RECORD, Run
 
 
@@ -46,7 +46,9 @@ class Experiment:
     def recipe(self, row: Row, seed: int) -> Recipe:
         """What one run of a row is."""
         name = f"{self.name}-{slug(row.label)}-{seed}"
-        return Recipe().changed({**self.base, **row.changes, "name": name, "seed": seed})
+        return Recipe().changed(
+            {**UNBIASED, **self.base, **row.changes, "name": name, "seed": seed}
+        )
 
 
 def dsc_fraction(rounds: int) -> float:
@@ -166,9 +168,9 @@ def reproduce(
         for seed in seeds:
             recipe = experiment.recipe(row, seed)
             path = root / str(recipe.name)
-            finished = (path / RECORD).is_file() and Run(path).state == "finished"
-            run = Run(path) if finished else runner.start(recipe, root, progress)
-            if run.state != "finished":
+            over = (path / RECORD).is_file() and Run(path).over
+            run = Run(path) if over else runner.start(recipe, root, progress)
+            if not run.over:
                 return done  # asked to stop
             done.setdefault(row.label, []).append(run)
     return done

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from eris.core.errors import ErisError, InvalidSetting, did_you_mean
 from eris.data.cache import write_atomically
@@ -39,7 +39,7 @@ ROUNDS, CLIENTS = "rounds.jsonl", "clients.jsonl"
 CHECKPOINT, PARTS = "checkpoint", "transcript"
 MODEL, TRANSCRIPT = "model.safetensors", "transcript.eris"
 
-State = Literal["running", "finished", "interrupted"]
+State = Literal["running", "finished", "failed", "interrupted"]
 Line = Mapping[str, Any]
 
 
@@ -103,10 +103,15 @@ class Run:
 
     @property
     def state(self) -> State:
-        """Whether it runs, is finished, or was interrupted (a killed run says it is running, but
-        nobody holds its lock)."""
+        """Whether it runs, is finished, failed, or was interrupted (a killed run says it is
+        running, but nobody holds its lock)."""
         state: State = self._record["state"]
         return "interrupted" if state == "running" and not self._locked() else state
+
+    @property
+    def over(self) -> bool:
+        """Whether all its rounds are done: it is finished, or failed."""
+        return self.state in ("finished", "failed")
 
     def rounds(self) -> list[Line]:
         """The lines of the rounds done; a half-written last one is left out."""
@@ -224,7 +229,7 @@ def _read_record(path: Path) -> Line:
         raise RunDamaged(file, f"is damaged ({broken!r})", "put it back as it was") from broken
     if version != FORMAT:
         raise InvalidSetting(f"format of {path}", version, f"{FORMAT}, which this version reads")
-    if state not in ("running", "finished", "interrupted"):
+    if state not in get_args(State):
         raise RunDamaged(file, f"has the state {state!r}", "put it back as it was")
     return dict(record)
 
