@@ -30,7 +30,7 @@ from eris.audit.membership import MembershipAudit
 from eris.audit.watch import Watch
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.canaries import canaries_of
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.protocol.observers import Observer
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record
@@ -46,7 +46,9 @@ def recipe(kept: float | None, data: str = "mnist", clients: int = CLIENTS) -> R
         "data.samples": SAMPLES,
         "data.canaries": 0.5,
         "training.rounds": 1,
+        "training.learning_rate": 0.01,
         "training.momentum": 0.9,
+        **UNBIASED,
         "method.name": "eris",
     }
     return Recipe().changed(changes | ({} if kept is None else {"method.kept_fraction": kept}))

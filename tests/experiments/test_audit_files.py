@@ -23,7 +23,7 @@ from eris.experiments.audit_tables import AuditRow, AuditTable
 from eris.experiments.auditing import AuditOptions, audit_transcript
 from eris.experiments.candidate_files import candidates_of
 from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.reproduce import EXPERIMENTS
 from eris.experiments.store import TRANSCRIPT, Run
 from eris.protocol.transcript import Record, Transcript
@@ -37,6 +37,7 @@ SMALL: dict[str, Any] = {
     "data.samples": 12,
     "training.rounds": 2,
     "training.learning_rate": 0.1,
+    **UNBIASED,
     "method.aggregators": 3,
     "engine.record": True,
 }

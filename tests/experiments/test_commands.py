@@ -88,6 +88,44 @@ def test_warnings_are_a_line_each(eris: Eris, stripes: Path) -> None:
     assert Run(run).recipe.method.settings["plan"] == "contiguous"
 
 
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        (["--method", "eris"], "every contribution was refused from round 1 on"),
+        (["--method", "eris", "--rounds", "1"], "every contribution was refused in the last round"),
+    ],
+    ids=str,
+)
+def test_a_run_that_came_to_nothing_says_so_and_is_marked(
+    eris: Eris, more: list[str], verdict: str
+) -> None:
+    wild = ["run", "--data", "digits", "--clients", "4", "--rounds", "3", "--name", "wild"]
+    assert eris(*wild, "--learning-rate", "3e38", "--steps", "3", *more) == 1
+    last = eris.out.splitlines()[-1]
+    assert "runs/wild: failed, " in last
+    assert verdict in last
+    run = Run(Path("runs/wild"))
+    assert run.state == "failed"
+    assert verdict in run.about["error"]
+    assert eris("runs") == 0
+    assert "failed" in eris.out
+    assert eris("runs", "show", "wild") == 0
+    assert f"error: {run.about['error']}" in eris.out
+    assert eris("run", "--resume", "wild") == 2
+    assert "expected one that is not failed" in eris.err
+
+
+def test_the_first_run_of_a_new_user_trains(eris: Eris) -> None:
+    """No option but the data, which here come without a download."""
+    assert eris("run", "--data", "digits", "--name", "first") == 0, eris.err
+    told = eris.out.splitlines()
+    rounds = [line for line in told if line.startswith("round ")]
+    assert len(rounds) == Recipe().training.rounds
+    assert all(line.endswith(" left") for line in rounds[:-1])
+    (last,) = [line for line in Run(Path("runs/first")).rounds() if line["round"] == len(rounds)]
+    assert last["metrics"]["accuracy"] > 0.85
+
+
 BAD = [
     (["run", "--data", "minst"], "data set is 'minst'; expected one of mnist"),
     (["run", "--data", "mnist", "--model", "lenet"], "(did you mean 'lenet5'?)"),

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from eris.experiments.progress import Bar, Lines, shown_on, size
+from eris.experiments.progress import Bar, Lines, Progress, shown_on, size
 
 LINE = {
     "round": 10,
@@ -14,33 +14,43 @@ LINE = {
     "clients": 4,
     "clients_sent": 4 * 12_345,
     "clients_received": 4 * 2_000_000,
+    "client_loss": 0.5,
 }
 
 
 def told(terminal: bool) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=150, record=True)
-    progress = shown_on(console)
+    progress: Progress = shown_on(console)
     assert isinstance(progress, Bar if terminal else Lines)
+    if not terminal:
+        ticks = iter(range(0, 1000, 3))
+        progress = Lines(console, lambda: next(ticks))
     for name in ("first", "[second]"):  # one after another, as `eris reproduce` does
         progress.begin(name, 9, 20)
         progress.round(LINE)
         progress.round({**LINE, "round": 11, "metrics": {}})
+        progress.round({**LINE, "round": 20, "metrics": {}, "client_loss": None})
         progress.end()
     return console.export_text()
 
 
-def test_lines_for_files_come_with_every_evaluation() -> None:
+def test_lines_for_files_come_with_every_round_and_say_how_long_it_will_take() -> None:
+    rounds = [
+        "round 10/20  accuracy 0.875  loss nan  a client: 12.3 kB up, 2.0 MB down  30 s left",
+        "round 11/20  clients' loss 0.5  a client: 12.3 kB up, 2.0 MB down  27 s left",
+        "round 20/20  a client: 12.3 kB up, 2.0 MB down",
+    ]
     assert told(terminal=False).splitlines() == [
         "first goes on after round 9 of 20 rounds",
-        "round 10/20  accuracy 0.875  loss nan  a client: 12.3 kB up, 2.0 MB down",
+        *rounds,
         "[second] goes on after round 9 of 20 rounds",
-        "round 10/20  accuracy 0.875  loss nan  a client: 12.3 kB up, 2.0 MB down",
+        *rounds,
     ]
 
 
 def test_a_terminal_gets_a_bar_with_round_metrics_and_bytes() -> None:
     shown = told(terminal=True)
-    assert "11/20" in shown
+    assert "12/20" in shown
     assert "[second]" in shown
     assert "accuracy 0.875  loss nan  a client: 12.3 kB up, 2.0 MB down" in shown
 

@@ -82,7 +82,7 @@ def test_a_run_without_rounds_has_a_summary_too(tmp_path: Path) -> None:
     one = Summary.of(run)
     assert (one.done, one.metrics, one.sent, one.included) == (0, {}, 0, None)
     assert "new" in printed(runs_table([one]))
-    assert "0 of 100 rounds" in shown(run)[0]
+    assert "0 of 30 rounds" in shown(run)[0]
 
 
 def test_the_table_sorts_the_best_first_and_the_unmeasured_last(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from eris.experiments import runner, store
 from eris.experiments.assembly import assemble
 from eris.experiments.checkpoint import RunDamaged
 from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.store import Line, Run
 from eris.models.lenet import lenet5
 from eris.protocol.transcript import Transcript
@@ -36,6 +36,7 @@ SMALL = {
     "training.rounds": 5,
     "training.learning_rate": 0.05,
     "training.momentum": 0.9,
+    **UNBIASED,
     "training.evaluate_every": 2,
     "engine.checkpoint_every": 2,
 }
@@ -386,3 +387,17 @@ def test_nodes_with_models_of_their_own_are_scored_one_by_one_at_the_end(
     assert last["node_loss"] == pytest.approx(np.mean([one["loss"] for one in scores]))
     mean = np.mean(np.array(models, np.float64), axis=0).astype(np.float32)
     assert last["loss"] == pytest.approx(evaluate(assembly.module, mean, test, wanted)["loss"])
+
+
+def test_a_model_or_a_loss_that_is_not_finite_is_a_failure() -> None:
+    line: dict[str, Any] = {"round": 1, "included": None, "refused": 0, "metrics": {"loss": 2.0}}
+    good, bad = np.zeros(3, np.float32), np.array([0, np.nan, 0], np.float32)
+    assert runner.failed([line], good) is None
+    assert runner.failed([line], bad) == "it diverged: the model is not finite"
+    for value in (None, float("inf")):
+        wild = {**line, "metrics": {"accuracy": 0.1, "loss": value}}
+        assert (
+            runner.failed([line, {**wild, "round": 2}], good) == "it diverged: loss is not finite"
+        )
+    some = {**line, "refused": 3, "included": 0.5}
+    assert runner.failed([some], good) is None

@@ -10,7 +10,7 @@ import numpy as np
 from eris.audit.watch import Watch
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.auditing import AuditOptions, Outcome, Subject, audit_transcript, subject_of
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
 
@@ -40,6 +40,7 @@ def digits(method: str, **changes: Any) -> Recipe:
         "data.canaries": 0.5,
         "training.rounds": ROUNDS,
         "training.learning_rate": 0.1,
+        **UNBIASED,
         "engine.record": True,
     }
     return Recipe().changed({**base, **METHODS[method], **changes})

@@ -20,7 +20,7 @@ from eris.experiments.recipe import Recipe
 from eris.experiments.store import Run, find, runs_root
 from eris.experiments.tables import Table, options, parsed, subtables
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of all runs; $ERIS_RUNS, else runs.")
 ]
@@ -162,6 +162,11 @@ def _tell(run: Run, console: Console) -> None:
         figures = described(summary.metrics)
         console.print(f"{run.path}: finished, {summary.done} rounds  {figures}", soft_wrap=True)
         return
+    if run.state == "failed":
+        console.print(
+            f"{run.path}: failed, {summary.done} rounds: {run.about['error']}", soft_wrap=True
+        )
+        raise typer.Exit(FAILED)
     console.print(
         f"{run.path}: stopped after round {summary.done} of {summary.asked}; go on with\n"
         f"  {run.resuming()}",

@@ -26,6 +26,9 @@ from eris.core.rules import RULES, ServerRule, server_rule
 from eris.core.vectors import Vector
 from eris.data.weights import Weights, load_minilm
 from eris.experiments.holdings import Array, Holdings, Tokenise, holdings
+from eris.experiments.own_model import OwnModel
+from eris.experiments.own_model import create as create_model
+from eris.experiments.own_model import entry as model_entry
 from eris.experiments.recipe import (
     AgreementRecipe,
     MethodRecipe,
@@ -39,8 +42,6 @@ from eris.methods import registry
 from eris.methods.method import GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.models import MODELS, ModelEntry
-from eris.models import create as create_model
-from eris.models import entry as model_entry
 from eris.models.factorisation import mean_squared_error
 from eris.protocol.settings import Settings, model_digest
 from eris.runtimes.faults import FaultPlan
@@ -165,8 +166,14 @@ class Assembly:
                 "weights": self.weights,
                 "parameters": len(self.initial),
                 "initial": model_digest(self.initial),
+                **self._code(),
             },
         }
+
+    def _code(self) -> dict[str, str | None]:
+        """The checksum of the code of a user's own model."""
+        found = model_entry(str(self.recipe.model.name))
+        return {"sha256": found.sha256} if isinstance(found, OwnModel) else {}
 
 
 def assemble(recipe: Recipe) -> Assembly:
@@ -183,6 +190,7 @@ def assemble(recipe: Recipe) -> Assembly:
     entry = _fitting_model(recipe.model.name, samples)
     made = dict(recipe.model.settings) | ({"path": str(weights.folder)} if weights else {})
     module = create_model(entry.name, recipe.seed, **made)
+    _check_outputs(entry, module, samples)
     plain = flatten(module, running_statistics=recipe.training.running_statistics)
     initial = scaffold_initial(plain) if recipe.training.scaffold else plain
     federation = Federation(
@@ -198,6 +206,7 @@ def assemble(recipe: Recipe) -> Assembly:
     spelled_out = replace(
         recipe,
         data=replace(recipe.data.resolved(), clients=len(samples.parts)),
+        training=recipe.training.resolved(),
         model=ModelRecipe(
             entry.name,
             length if weights else None,
@@ -294,6 +303,8 @@ def _population(recipe: Recipe, data: Holdings, module: nn.Module, step: float) 
 
 def _fitting_model(name: str | None, data: Holdings) -> ModelEntry:
     """The model, if it reads such samples; without a name the first that does."""
+    if name is not None and isinstance(own := model_entry(name), OwnModel):
+        return own
     shape = data.inputs.shape[1:]
     fitting = [
         known
@@ -308,7 +319,31 @@ def _fitting_model(name: str | None, data: Holdings) -> ModelEntry:
         return MODELS[name]
     size = " × ".join(map(str, shape))
     known = ", ".join(model.name for model in fitting) or "none is known"
-    raise InvalidSetting("model", name, f"one for samples of {size}: {known}")
+    expected = f"one for samples of {size}: {known}, or your own as module:function"
+    raise InvalidSetting("model", name, expected)
+
+
+def _check_outputs(entry: ModelEntry, module: nn.Module, data: Holdings) -> None:
+    """Refuse a model that does not read the samples, or has no output for a class among them."""
+    if data.task == "ratings":
+        return
+    training, some = module.training, torch.from_numpy(data.inputs[:2])
+    module.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = module(some)
+    except Exception as refusal:
+        said = next(iter(str(refusal).splitlines()), "")
+        shape = " × ".join(map(str, some.shape[1:]))
+        expected = f"one that reads {some.dtype} samples of {shape} ({said})"
+        raise InvalidSetting("model", entry.name, expected) from refusal
+    finally:
+        module.train(training)
+    classes = 1 + max(int(labels.max()) for labels in (data.targets, data.test_targets))
+    found = tuple(getattr(outputs, "shape", ()))
+    if len(found) != 2 or found[1] < classes:
+        expected = f"(2, {classes}) or wider for two samples: targets go up to {classes - 1}"
+        raise InvalidSetting(f"shape of what {entry.name} returns", found, expected)
 
 
 def _constructor_settings(entry: ModelEntry) -> dict[str, Any]:
@@ -316,7 +351,7 @@ def _constructor_settings(entry: ModelEntry) -> dict[str, Any]:
     defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(entry.constructor).parameters.items()
-        if parameter.default is not parameter.empty
+        if parameter.default is not parameter.empty and name != "seed"
     }
     return _writable({**defaults, **entry.settings})
 

@@ -30,6 +30,7 @@ from eris.experiments.assembly import assemble
 from eris.experiments.auditing import Subject, agreed, by_round, subject_of
 from eris.experiments.candidate_files import IN_A_FILE, Asked
 from eris.experiments.observers import FINAL_MODEL, named, usual
+from eris.experiments.runner import check_same_ground
 from eris.experiments.store import MODEL, RECIPE, RECORD, ROUNDS, TRANSCRIPT, Run, find
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.observers import Observer
@@ -87,7 +88,7 @@ def recording(given: str, root: Path, *, candidates: bool = False) -> Recording:
     if not found.path.is_file():
         if run.state == "running":
             raise InvalidSetting("run", run.name, f"one that has ended, with {TRANSCRIPT}; wait")
-        unfinished = run.recipe.engine.record and run.state != "finished"
+        unfinished = run.recipe.engine.record and not run.over
         again = run.resuming() if unfinished else recorded_again(run, candidates=candidates)
         raise InvalidSetting("run", run.name, f"one with {TRANSCRIPT}; get it by `{again}`")
     return found
@@ -293,6 +294,7 @@ def flat_model(path: Path) -> Vector:
 def subject_of_run(run: Run, transcript: Transcript, asked: Asked | None) -> Subject:
     """A run of a recipe, with its own canaries or with a user's candidates."""
     assembly = assemble(run.recipe)
+    check_same_ground(run, assembly.about())
     if asked is None:
         if not run.recipe.data.canaries:
             again = recorded_again(run, candidates=False)

@@ -21,7 +21,7 @@ from eris.experiments.auditing import AuditOptions, Tell, audit_live
 from eris.experiments.checkpoint import RunDamaged
 from eris.experiments.compared import COMPARED, quoted
 from eris.experiments.printed import NOTHING
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.reproduce import slug
 
 FOLDER = "audits"
@@ -53,7 +53,7 @@ class AuditTable:
 
     def recipe(self, row: AuditRow, seed: int) -> Recipe:
         """What one row trains."""
-        return Recipe().changed({**self.base, **row.changes, "seed": seed})
+        return Recipe().changed({**UNBIASED, **self.base, **row.changes, "seed": seed})
 
     def path(self, root: Path, row: AuditRow, seed: int) -> Path:
         """Where a row's outcome is kept."""

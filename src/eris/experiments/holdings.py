@@ -36,6 +36,7 @@ from eris.data import (
 )
 from eris.data.cache import recorded
 from eris.data.catalogue import Data
+from eris.data.own import OwnData, is_own, load_own
 from eris.experiments.recipe import DataRecipe
 
 Array = NDArray[Any]
@@ -77,16 +78,17 @@ class Holdings:
 
 def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) -> Holdings:
     """Load the data and deal it out; ``tokenise`` is for texts."""
-    if recipe.name not in NAMES:
-        raise InvalidSetting("data set", recipe.name, one_of(NAMES, recipe.name))
-    data = load(recipe.name, recipe.path)
+    if recipe.name not in NAMES and not is_own(recipe.name):
+        expected = f"{one_of(NAMES, recipe.name)}, or your own: a file.npz, or module:function"
+        raise InvalidSetting("data set", recipe.name, expected)
+    data = _load(recipe)
     task, (train, labels, users), (test, wanted) = _split(data)
     deal, tested = _deal(recipe, labels, users, seed), _tested(recipe, len(wanted))
     used = deal.used
     checksums = {
         "train": _sha256(train[used], labels[used], deal.mark),
         "test": _sha256(test[tested], wanted[tested]),
-        **_archive(recipe),
+        **_archive(recipe, data),
     }
     return Holdings(
         task,
@@ -103,7 +105,15 @@ def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) ->
 
 def loaded(recipe: DataRecipe) -> tuple[Array, Array, Array | None]:
     """Samples, targets and (where they are known) users of the training part."""
-    return _split(load(recipe.name, recipe.path))[1]
+    return _split(_load(recipe))[1]
+
+
+def _load(recipe: DataRecipe) -> Data | OwnData:
+    if not is_own(recipe.name):
+        return load(recipe.name, recipe.path)
+    if recipe.path is not None:
+        raise InvalidSetting("data.path", recipe.path, f"none beside {recipe.name}, which says it")
+    return load_own(recipe.name)
 
 
 class _Deal(NamedTuple):
@@ -132,8 +142,13 @@ def _deal(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> 
     return _Deal(used, parts, order[ends[-1] :], ends)
 
 
-def _split(data: Data) -> tuple[Task, tuple[Array, Array, Array | None], tuple[Array, Array]]:
+def _split(
+    data: Data | OwnData,
+) -> tuple[Task, tuple[Array, Array, Array | None], tuple[Array, Array]]:
     """What kind of data it is; samples, targets and users to train on; those to test on."""
+    if isinstance(data, OwnData):
+        own = (data.train_inputs, data.train_targets, data.train_users)
+        return "classes", own, (data.test_inputs, data.test_targets)
     if isinstance(data, ImageData):
         train = (data.train_images, data.train_labels, None)
         return "classes", train, (data.test_images, data.test_labels)
@@ -213,8 +228,10 @@ def _normalised(name: str, inputs: Array) -> Array:
     return scaled
 
 
-def _archive(recipe: DataRecipe) -> dict[str, str]:
-    """The checksums that were checked when the data was fetched."""
+def _archive(recipe: DataRecipe, data: Data | OwnData) -> dict[str, str]:
+    """The checksums that were checked when the data was fetched, or those of the user's own."""
+    if isinstance(data, OwnData):
+        return dict(data.checksums)
     if recipe.path is not None or recipe.name == "digits":
         return {}  # `source` has the one of the user's own copy
     cached = recorded(recipe.name)

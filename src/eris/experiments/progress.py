@@ -1,8 +1,9 @@
-"""What a user sees while a run is under way: a bar on a terminal, else a line an evaluation."""
+"""What a user sees while a run is under way: a bar on a terminal, else a line a round."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rich.console import Console
@@ -48,22 +49,25 @@ class Silent:
 
 
 class Lines:
-    """A line for every evaluation: for files and other programs."""
+    """A line a round, with the time that is left: for files and other programs."""
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._rounds, self._name = console, 0, ""
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._rounds = self._before = 0
+        self._began = 0.0
 
     def begin(self, name: str, done: int, rounds: int) -> None:
         """Say what runs."""
-        self._name, self._rounds = name, rounds
+        self._rounds, self._before, self._began = rounds, done, self._clock()
         going = f"goes on after round {done} of" if done else "starts:"
         self._say(f"{name} {going} {rounds} rounds")
 
     def round(self, line: Line) -> None:
-        """Say how it stands, in rounds that were evaluated."""
-        if line["metrics"]:
-            where = f"round {line['round']}/{self._rounds}"
-            self._say(f"{where}  {_note(line)}")
+        """Say how it stands, and when it will be over if rounds go on taking as long."""
+        done = line["round"]
+        each = (self._clock() - self._began) / (done - self._before)
+        left = f"  {duration(each * (self._rounds - done))} left" if done < self._rounds else ""
+        self._say(f"round {done}/{self._rounds}  {_note(line)}{left}")
 
     def end(self) -> None:
         """Nothing."""
@@ -76,7 +80,7 @@ class Bar:
     """A progress bar with the last metrics, bytes a client, and the time left."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._task = console, TaskID(0)
+        self._console, self._task, self._tested = console, TaskID(0), False
         self._bar = RichProgress(console=console)
 
     def begin(self, name: str, done: int, rounds: int) -> None:
@@ -89,13 +93,16 @@ class Bar:
             TextColumn("{task.fields[note]}", markup=False),
             console=self._console,
         )
+        self._tested = False
         self._task = self._bar.add_task(name, total=rounds, completed=done, note="")
         self._bar.start()
 
     def round(self, line: Line) -> None:
         """Move it."""
         self._bar.advance(self._task)
-        if line["metrics"]:
+        # The last test's figures stay until the next; before the first there is the clients' loss.
+        self._tested = self._tested or bool(line["metrics"])
+        if line["metrics"] or not self._tested:
             self._bar.update(self._task, note=_note(line))
 
     def end(self) -> None:
@@ -129,7 +136,24 @@ def size(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    >>> duration(8.6), duration(150), duration(7300)
+    ('9 s', '2 min 30 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def _note(line: Line) -> str:
+    """The test's figures where the round was tested, else what clients say of their training."""
+    loss = line["client_loss"]
+    told = described(line["metrics"] or ({} if loss is None else {"clients' loss": loss}))
     clients = line["clients"]
     sent, received = (size(line[f"clients_{way}"] / clients) for way in ("sent", "received"))
-    return f"{described(line['metrics'])}  a client: {sent} up, {received} down"
+    return f"{told}  a client: {sent} up, {received} down".strip()

@@ -33,6 +33,10 @@ RATE, SHARE = "a rate from 0 to 1", "a number in [0, 1)"
 
 KINDS = {"alpha": "dirichlet", "classes": "by-class", "exponent": "quantity"}
 """Options that one partition alone takes."""
+STEPS = 10
+"""Local steps a round, if neither steps nor epochs are said."""
+UNBIASED = {"training.steps": 1, "training.batch_size": 0}
+"""The papers' unbiased setting: one step on all of a client's samples."""
 USUAL = {"alpha": 0.5, "classes": 2, "exponent": 1.0}
 """What that partition takes if it is not said."""
 
@@ -42,7 +46,10 @@ class DataRecipe(Table):
     """Which data, and who holds what of it."""
 
     title = "data"
-    name: str = option("mnist", "Data set, as `eris data list` names it.", flag="data")
+    name: str = option(
+        "mnist", "Data set of `eris data list`, or your own: file.npz, module:function.",
+        flag="data",
+    )  # fmt: skip
     path: str | None = option(None, "Your own copy instead of the cache.", empty="the cache")
     clients: int | None = option(
         None, "How many clients.", within=AT_LEAST_1, empty="10, or as many as there are users"
@@ -104,7 +111,10 @@ class ModelRecipe(Table):
 
     title = "model"
     name: str | None = option(
-        None, "Model: lenet5, resnet9, …", flag="model", empty="the papers' for the data"
+        None,
+        "Model: lenet5, resnet9, …, or your own: module:function.",
+        flag="model",
+        empty="the papers' for the data",
     )
     length: int | None = option(
         None, "Tokens a text is cut to.", within=AT_LEAST_1, empty="256, of texts"
@@ -117,11 +127,11 @@ class TrainingRecipe(Table):
     """How long, and what a client does in a round."""
 
     title = "training"
-    rounds: int = option(100, "Rounds of training.", within=AT_LEAST_1)
+    rounds: int = option(30, "Rounds of training.", within=AT_LEAST_1)
     sampled: int | None = option(
         None, "Clients drawn for each round.", within=AT_LEAST_1, empty="all take part"
     )
-    learning_rate: float = option(0.01, "Step of the clients.", within=ABOVE_0)
+    learning_rate: float = option(0.05, "Step of the clients.", within=ABOVE_0)
     optimiser: Literal["sgd", "adam", "adamw"] = option("sgd", "What the clients step by.")
     momentum: float = option(0.0, "Of sgd; the papers' MNIST takes 0.9.", within=SHARE)
     keep_momentum: bool = option(True, "Clients keep momentum and moments from round to round.")
@@ -131,13 +141,13 @@ class TrainingRecipe(Table):
         "sgd", "How a batch's gradient estimates that of all data."
     )
     refresh: int = option(1, "svrg: rounds between snapshots.", within=AT_LEAST_1)
-    steps: int = option(1, "Local steps a round.", within=AT_LEAST_1)
+    steps: int | None = option(
+        None, "Local steps a round.", within=AT_LEAST_1, empty="10, or what epochs make"
+    )
     epochs: int | None = option(
         None, "Local passes over the data instead of steps.", within=AT_LEAST_1, empty="steps"
     )
-    batch_size: int | None = option(
-        None, "Samples a step.", within=AT_LEAST_1, empty="all of a client's samples"
-    )
+    batch_size: int = option(16, "Samples a step; 0: all of a client's.", within=AT_LEAST_0)
     # The other choices leave no single model to test ("local") or to continue from ("ignore").
     running_statistics: Literal["refuse", "batch"] = option(
         "refuse", "Batch norm's running statistics: refused, or of every batch."
@@ -150,8 +160,15 @@ class TrainingRecipe(Table):
 
     def local(self) -> dict[str, Any]:
         """The options that are those of one client."""
-        shared = LocalTraining.__dataclass_fields__
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name in shared}
+        shared, own = LocalTraining.__dataclass_fields__, self.resolved()
+        found = {item.name: getattr(own, item.name) for item in fields(own) if item.name in shared}
+        return {**found, "batch_size": self.batch_size or None}
+
+    def resolved(self) -> TrainingRecipe:
+        """With the number of steps."""
+        if self.steps is not None:
+            return self
+        return replace(self, steps=STEPS if self.epochs is None else 1)
 
 
 @dataclass(frozen=True)

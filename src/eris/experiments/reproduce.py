@@ -20,7 +20,7 @@ from eris.experiments import runner
 from eris.experiments.compared import COMPARED, quoted
 from eris.experiments.printed import NOTHING
 from eris.experiments.progress import Progress, size
-from eris.experiments.recipe import Recipe
+from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.store import MODEL, RECORD, ROUNDS, Run
 
 
@@ -48,7 +48,9 @@ class Experiment:
     def recipe(self, row: Row, seed: int) -> Recipe:
         """What one run of a row is."""
         name = f"{self.name}-{slug(row.label)}-{seed}"
-        return Recipe().changed({**self.base, **row.changes, "name": name, "seed": seed})
+        return Recipe().changed(
+            {**UNBIASED, **self.base, **row.changes, "name": name, "seed": seed}
+        )
 
 
 MNIST_ROUNDS, CIFAR_ROUNDS, FAULT_ROUNDS = 160, 100, 200
@@ -133,10 +135,10 @@ def reproduce(
         for seed in seeds:
             recipe = experiment.recipe(row, seed)
             path = root / str(recipe.name)
-            finished = (path / RECORD).is_file() and Run(path).state == "finished"
-            run = Run(path) if finished else runner.start(recipe, root, progress)
+            over = (path / RECORD).is_file() and Run(path).over
+            run = Run(path) if over else runner.start(recipe, root, progress)
             run.check(ROUNDS, MODEL)
-            if run.state != "finished":
+            if not run.over:
                 return done  # asked to stop
             done.setdefault(row.label, []).append(run)
     return done

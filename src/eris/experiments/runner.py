@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import shutil
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 from safetensors.numpy import save
 
 from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
 from eris.data.outputs import check_folder
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.checkpoint import Checkpoint, RunDamaged
@@ -78,27 +81,37 @@ def _folder(recipe: Recipe, root: Path) -> Path:
 def resume(run: Run, progress: Progress, recipe: Recipe | None = None) -> Run:
     """Go on with an unfinished run; ``recipe``, if given, must be the one it was started with."""
     with run.locked():
-        if run.state == "finished":
-            expected = f"one that is not finished; to run its recipe again: `{run.again()}`"
+        if run.over:
+            expected = f"one that is not {run.state}; to run its recipe again: `{run.again()}`"
             raise InvalidSetting("run", run.name, expected)
         found = run.last_checkpoint()
         assembly = assemble(run.recipe if recipe is None else recipe)
         if changed := differences(run.recipe, assembly.recipe):
             expected = f"its own recipe; what differs is {'; '.join(changed)}"
             raise InvalidSetting("run to resume", run.name, expected)
-        _check_same_ground(run, assembly.about())
+        check_same_ground(run, assembly.about())
         _carry_out(run, assembly, progress, found)
     return run
 
 
-def _check_same_ground(run: Run, now: Line) -> None:
+def check_same_ground(run: Run, now: Line) -> None:
     """Data and model must be the ones the run started with."""
     for what in ("data", "model"):
-        before = run.about[what]
-        for key in dict.fromkeys([*before, *now[what]]):
-            if before.get(key) != now[what].get(key):
+        before, after = _spread(run.about[what]), _spread(now[what])
+        name = now[what]["name"]
+        for key in dict.fromkeys([*before, *after]):
+            if before.get(key) != after.get(key):
                 expected = f"{before.get(key)}, with which {run.name} started"
-                raise InvalidSetting(f"{key} of the {what}", now[what].get(key), expected)
+                raise InvalidSetting(f"{key} of the {what} {name}", after.get(key), expected)
+
+
+def _spread(about: Line) -> dict[str, Any]:
+    """The values of a table by name, those of a table in it too."""
+    found: dict[str, Any] = {}
+    for key, value in about.items():
+        inner = isinstance(value, Mapping)
+        found |= {f"{key} of {k}": v for k, v in value.items()} if inner else {key: value}
+    return found
 
 
 def _carry_out(
@@ -190,10 +203,28 @@ def _finish(run: Run, training: Session) -> None:
     if training.transcript is not None:
         training.transcript.final_model = model.copy()
         write_transcript(training.transcript, run.path / TRANSCRIPT)
-    run.ended("finished")
+    failure = failed(run.rounds(), model)
+    run.ended("finished" if failure is None else "failed", error=failure)
     # What only a run that goes on needs.
     for name in (PARTS, CHECKPOINT):
         shutil.rmtree(run.path / name, ignore_errors=True)
+
+
+def failed(lines: Sequence[Line], model: Vector) -> str | None:
+    """Why the rounds of a run have come to nothing, in words; None if they have not."""
+    last = lines[-1]
+    if last["included"] == 0 and last["refused"]:
+        since = next((x["round"] for x in reversed(lines) if x["included"]), 0) + 1
+        reason = "; ".join(last.get("reasons", ())[:1])
+        rounds = "in the last round" if since >= last["round"] else f"from round {since} on"
+        return f"every contribution was refused {rounds} ({reason})"
+    if not np.isfinite(model).all():
+        return "it diverged: the model is not finite"
+    measured = reversed([line for line in lines if line["metrics"]])
+    for name, value in next(measured, {"metrics": {}})["metrics"].items():
+        if value is None or not math.isfinite(value):
+            return f"it diverged: {name} is not finite"
+    return None
 
 
 def round_line(
@@ -216,6 +247,7 @@ def round_line(
         "metrics": dict(metrics),
         "included": record.included,
         "refused": len(record.refused),
+        "client_loss": _mean_loss(record),
         "sent": _by_kind(record.traffic.sent),
         "received": _by_kind(record.traffic.received),
         "clients": len(record.clients) or len(clients),
@@ -225,6 +257,12 @@ def round_line(
         "seconds": round(seconds, 6),
     }
     return line | ({"reasons": record.refused[:REASONS]} if record.refused else {})
+
+
+def _mean_loss(record: RoundRecord) -> float | None:
+    """The mean of what clients say of their own loss; None if they say nothing."""
+    losses = [float(said["loss"]) for said in record.clients.values() if "loss" in said]
+    return sum(losses) / len(losses) if losses else None
 
 
 def client_lines(record: RoundRecord, clients: Set[int]) -> Iterator[dict[str, Any]]:

@@ -95,6 +95,7 @@ class ShatterExperiment:
                 "data.test_samples": self.test_samples,
                 "training.rounds": self.rounds,
                 "training.epochs": self.epochs,
+                "training.batch_size": 0,
                 "training.learning_rate": self.learning_rate,
                 "seed": self.seed,
                 **method,

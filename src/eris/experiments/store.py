@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from eris.core.errors import ErisError, InvalidSetting, did_you_mean
 from eris.data.cache import sha256_of, write_atomically
@@ -45,7 +45,9 @@ MODEL, TRANSCRIPT = "model.safetensors", "transcript.eris"
 KEPT = (ROUNDS, CLIENTS, MODEL, TRANSCRIPT)
 """What is left of a finished run, of which ``run.json`` notes size and checksum."""
 
-State = Literal["running", "finished", "interrupted"]
+State = Literal["running", "finished", "failed", "interrupted"]
+OVER = ("finished", "failed")
+"""All rounds are done."""
 Line = Mapping[str, Any]
 
 
@@ -109,10 +111,15 @@ class Run:
 
     @property
     def state(self) -> State:
-        """Whether it runs, is finished, or was interrupted (a killed run says it is running, but
-        nobody holds its lock)."""
+        """Whether it runs, is finished, failed, or was interrupted (a killed run says it is
+        running, but nobody holds its lock)."""
         state: State = self._record["state"]
         return "interrupted" if state == "running" and not self._locked() else state
+
+    @property
+    def over(self) -> bool:
+        """Whether all its rounds are done: it is finished, or failed."""
+        return self.state in OVER
 
     def rounds(self) -> list[Line]:
         """The lines of the rounds done; a half-written last one is left out."""
@@ -145,7 +152,7 @@ class Run:
     def _noted(self) -> Mapping[str, Line]:
         """What is known of the files: of a finished run all, before that what a checkpoint rests
         on, to which rounds are added."""
-        if self._record["state"] == "finished":
+        if self._record["state"] in OVER:
             noted: Mapping[str, Line] = self._record.get("files", {ROUNDS: {}, MODEL: {}})
             return noted
         sizes = checkpoint.sizes(self.path / CHECKPOINT)
@@ -188,8 +195,8 @@ class Run:
         write_atomically(self.path / RECORD, _document(self._record))
 
     def ended(self, state: State, **values: Any) -> None:
-        """Note how a run ended and, if it is finished, what it leaves behind."""
-        if state == "finished":
+        """Note how a run ended and, if all its rounds are done, what it leaves behind."""
+        if state in OVER:
             there = [path for name in KEPT if (path := self.path / name).is_file()]
             for path in there:
                 synced(path)
@@ -288,7 +295,7 @@ def _read_record(path: Path) -> Line:
         raise RunDamaged(file, f"is damaged ({broken!r})", "put it back as it was") from broken
     if version != FORMAT:
         raise InvalidSetting(f"format of {path}", version, f"{FORMAT}, which this version reads")
-    if state not in ("running", "finished", "interrupted"):
+    if state not in get_args(State):
         raise RunDamaged(file, f"has the state {state!r}", "put it back as it was")
     return dict(record)
 

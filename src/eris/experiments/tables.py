@@ -164,7 +164,10 @@ def expected(kind: Kind) -> str:
 
 def check_settings(owner: Any, settings: Mapping[str, Any], title: str) -> dict[str, Any]:
     """Further keys as the class or function that takes them has its types; it checks the names."""
-    hints = get_type_hints(owner)
+    try:
+        hints = get_type_hints(owner)
+    except Exception:  # a user's own function may be annotated with what only its file knows
+        hints = {}
     return {
         key: typed(value, hints[key], f"{title}.{key}") if key in hints else value
         for key, value in settings.items()
