@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,13 +23,14 @@ from eris.protocol.standing import Joined, Standing
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
+from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.ending import evaluated
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
-from eris.runtimes.grpc.memory import RUN, Memory
+from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.observe import Observation, Observer
 from eris.runtimes.grpc.parts import (
     directory_channel,
@@ -42,10 +42,9 @@ from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.showing import shown
-from eris.runtimes.grpc.threads import at_work, in_thread, written
+from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
-from eris.training.trainer import StatefulTrainer
 
 _log = logging.getLogger("eris.node")
 CLOCK_OFF = 60.0
@@ -81,8 +80,6 @@ class NetworkNode:
         self._driver: Driver | None = None
         self._transport: Transport | None = None
         self._reason = "starting"
-        self._saved_at: float | None = None
-        self._unsaved = ""
         self._clock_told = False
         self._failure: ErisError | None = None
 
@@ -94,9 +91,10 @@ class NetworkNode:
         """Take part until training is over (and ``linger`` has passed) or the node is stopped."""
         self.folder.mkdir(parents=True, exist_ok=True)
         tidy(self.folder)
-        self._check_checkpoint()
         with Journal(self.folder / "journal.jsonl") as self.journal:
             memory = self._memory = Memory(self.folder)
+            self._checkpoints = Checkpoints(self.folder, self.agreed.fingerprint, memory)
+            self._checkpoints.check()
             hosts = self.settings.membership.host_directory
             service = hosted_directory(self.settings, self.agreed, memory) if hosts else None
             transport = self._transport = self._open_transport(service)
@@ -172,7 +170,8 @@ class NetworkNode:
         driver = self._driver = self._begin(joined, authority)
         driver.note_view()
         self._connect(joined.standing)
-        work = [self._renewals(authority), self._saving()]
+        every = self.settings.checkpoint.every_seconds
+        work = [self._renewals(authority), self._checkpoints.keep(driver, every)]
         tasks = [asyncio.create_task(one) for one in work]
         try:
             await driver.start()
@@ -222,7 +221,7 @@ class NetworkNode:
             unsure=isinstance(authority, RosterAuthority) and authority.lost,
         )
         del self.initial  # as large as the model, and no longer needed
-        self._restore(member)
+        self._checkpoints.restore(member, self.learner)
         recorder = None
         if self.settings.observe.record:
             recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
@@ -315,62 +314,6 @@ class NetworkNode:
 
     # -- what stays ---------------------------------------------------------------------------
 
-    def _check_checkpoint(self) -> None:
-        """Refuse one that is damaged or of another federation, before anybody is told of it."""
-        about = storage.about(self.folder / storage.CHECKPOINT)
-        if about is not None and about.get("federation") != f"{self.agreed.fingerprint:016x}":
-            raise ErisError(
-                f"{self.folder / storage.CHECKPOINT} belongs to a federation with other settings; "
-                "give this node another folder, or remove the file to start from the beginning"
-            )
-
-    def _restore(self, member: Member) -> None:
-        """Go on from the last checkpoint, if there is one of this federation."""
-        found = storage.load(self.folder / storage.CHECKPOINT)
-        if found is None:
-            return
-        state, about = found
-        if (run := about.get(RUN, "")) != self._memory.run:
-            raise ErisError(
-                f"{self.folder / storage.CHECKPOINT} is of run {run[:8] or 'unknown'} of this "
-                f"federation, not of {self._memory.run[:8]}; give this node an empty folder, and "
-                "it catches up from its peers"
-            )
-        own = {k.removeprefix("trainer/"): v for k, v in state.items() if k.startswith("trainer/")}
-        member.restore({k: v for k, v in state.items() if not k.startswith("trainer/")})
-        if own and isinstance(self.learner, StatefulTrainer):
-            self.learner.restore(own)
-        event(_log, logging.INFO, "resumed", round=member.round)
-
-    async def _saving(self) -> None:
-        """Write checkpoints now and then, between rounds."""
-        driver = self._driver
-        assert driver is not None
-        began = asyncio.Event()
-        driver.on_round = began.set
-        while True:
-            await asyncio.sleep(self.settings.checkpoint.every_seconds)
-            began.clear()
-            await began.wait()
-            await self._save(driver)
-
-    async def _save(self, driver: Driver) -> None:
-        async with driver.moving:
-            state = dict(driver.member.state())
-            state |= {f"trainer/{k}": v for k, v in driver.trainer_state.items()}
-            about = {
-                "federation": f"{self.agreed.fingerprint:016x}",
-                "round": str(driver.member.round),
-                RUN: self._memory.run,
-            }
-            try:
-                await written(storage.save, self.folder / storage.CHECKPOINT, state, about)
-                self._saved_at, self._unsaved = time.monotonic(), ""
-            except ErisError as failed:
-                if str(failed) != self._unsaved:
-                    event(_log, logging.ERROR, "checkpoint", problem=str(failed))
-                self._unsaved = str(failed)
-
     async def _end(self, driver: Driver) -> None:
         """Training is over: keep the model, and stay for those who are behind.
 
@@ -430,7 +373,7 @@ class NetworkNode:
         return None
 
     async def _goodbye(self, authority: Authority, driver: Driver) -> None:
-        await self._save(driver)
+        await self._checkpoints.save(driver)
         if driver.recorder is not None:
             driver.recorder.close(driver.member.model)
         try:
@@ -452,7 +395,7 @@ class NetworkNode:
             name=self.name,
             address=self.address,
             reason=self._reason,
-            saved_at=self._saved_at,
+            saved_at=self._checkpoints.saved_at,
         )
 
     async def _until(self, work: Any) -> Any:
