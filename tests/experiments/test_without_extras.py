@@ -1,4 +1,4 @@
-"""The package as it is installed without extras: what is missing is named before anything begins."""
+"""The package as it is installed without extras: what is missing is named at once."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def need(*libraries: str) -> None:
     missing = [library for library in libraries if find_spec(library) is None]
     if missing:
         extras = dict.fromkeys(EXTRAS[library] for library in missing)
-        raise MissingExtra(" and ".join(missing), ",".join(extras))
+        raise MissingExtra(", ".join(missing), ",".join(extras))
 
 
 def need_for(recipe: Recipe) -> None:

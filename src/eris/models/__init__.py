@@ -47,7 +47,7 @@ class ModelEntry:
         try:
             importlib.import_module("torch")
         except ImportError as missing:
-            raise MissingExtra(f"PyTorch, which the model {self.name} needs,", "torch") from missing
+            raise MissingExtra(f"PyTorch, for the model {self.name}", "torch") from missing
         found: Callable[..., nn.Module] = getattr(
             importlib.import_module(self.module), self.function
         )
