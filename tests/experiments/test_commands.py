@@ -140,6 +140,14 @@ BAD = [
     (["run", "--rounds", "0"], "training.rounds is 0; expected at least 1"),
     (["run", "--dropout", "1.5"], "faults.dropout is 1.5; expected a rate from 0 to 1"),
     (["run", "--name", "../up"], "a folder's name"),
+    (["run", "--name=-x"], "a folder's name, without / and not beginning with . or -"),
+    (["run", "--name", ""], "argument 3 after --name is ''; expected a value"),
+    (["run", "--name="], "name is ''; expected a folder's name"),
+    (["runs", "--runs", "nowhere"], "--runs is 'nowhere'; expected a folder with runs"),
+    (["runs", "show", "a", "--runs", "nowhere"], "--runs is 'nowhere'; expected a folder with"),
+    (["compare", "a", "--runs", "file"], "--runs is 'file'; expected a folder with runs"),
+    (["audit", "a", "--runs", "nowhere"], "--runs is 'nowhere'; expected a folder with runs"),
+    (["run", "--resume", "a", "--runs", "nowhere"], "--runs is 'nowhere'; expected a folder"),
     (["run", "nowhere.toml"], "recipe is 'nowhere.toml'; expected a TOML file"),
     (["run", "unknown.toml"], "key in [data] is 'nmae'; expected one of"),
     (["run", "typed.toml"], "data.clients is 'ten'; expected a whole number"),
@@ -183,6 +191,22 @@ def test_data_that_was_not_fetched_says_the_command(
     monkeypatch.setenv("ERIS_CACHE", str(tmp_path / "cache"))
     assert eris("run", "--data", "cifar10") == 2
     assert "run `eris data fetch cifar10` to fetch it" in eris.err
+
+
+def test_a_folder_of_runs_that_the_environment_names_has_to_be_there(
+    eris: Eris, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ERIS_RUNS", "nowhere")
+    assert "ERIS_RUNS is 'nowhere'; expected a folder with runs" in eris.refused("runs")
+
+
+def test_a_cache_that_cannot_be_written_to_is_refused_at_once(
+    eris: Eris, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ERIS_CACHE", str(tmp_path / "file"))
+    assert "file is none" in eris.refused("data", "fetch", "mnist")
+    assert eris.out == ""  # nothing was downloaded
 
 
 def test_a_changed_recipe_lists_what_differs(eris: Eris, stripes: Path) -> None:

@@ -42,7 +42,7 @@ COMMANDS = [
 BAD = [
     ("out.xyz", "expected a file that ends in .png, .pdf, .svg, .jpg, .jpeg or .webp"),
     ("out", "expected a file that ends in .png"),
-    ("", "not a folder"),
+    ("", "after --picture is ''; expected a value"),
     (".", "not a folder"),
     ("file/out.png", "expected a place in a folder; file is none"),
     ("/proc/nowhere/out.png", "expected a place that can be written to"),

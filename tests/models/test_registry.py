@@ -124,7 +124,7 @@ def test_a_layer_without_a_rule_is_not_left_uninitialised() -> None:
 
 def test_without_torch_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"resnet9 .*pip install eris-fl\[torch\]"):
+    with pytest.raises(ImportError, match=r"resnet9; run `pip install 'eris-fl\[torch\]'"):
         create("resnet9", 0)
 
 

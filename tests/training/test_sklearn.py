@@ -213,7 +213,7 @@ def test_a_classifier_without_one_rate_is_refused() -> None:
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(ImportError, match=r"pip install eris-fl\[sklearn\]"):
+    with pytest.raises(ImportError, match=r"pip install 'eris-fl\[sklearn\]'"):
         sgd_classifier(RATE)
 
 

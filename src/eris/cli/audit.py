@@ -21,7 +21,8 @@ from rich.progress import (
 
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
-from eris.experiments.store import runs_root
+from eris.experiments.extras import AUDIT, need
+from eris.experiments.store import kept_runs
 
 if TYPE_CHECKING:
     from eris.experiments.audit_files import Recording
@@ -94,6 +95,7 @@ def audit(
     eris audit r --as aggregator:3 --as coalition:5 --every 4
     eris audit anna/state --model clinic.training:network --candidates patients.npz
     """
+    need(*AUDIT)
     from eris.experiments import audit_files as files
     from eris.experiments.auditing import AuditOptions, audit_transcript
     from eris.training.torch import single_threaded
@@ -101,7 +103,7 @@ def audit(
     if not 0 <= delta < 1:
         raise InvalidSetting("--delta", delta, "a number in [0, 1)")
     options = AuditOptions(every=every, seed=seed, confidence=confidence, delta=delta)
-    found = files.recording(run, runs_root(runs), candidates=candidates is not None)
+    found = files.recording(run, kept_runs(runs), candidates=candidates is not None)
     folder = found.path.parent
     json, pictures = json or folder / "audit.json", pictures or folder / "audit"
     files.check_outputs(json, pictures)

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
+from eris.experiments.extras import need
 from eris.experiments.tables import parsed
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def local(
         remove,
     )  # fmt: skip
 
+    if trainer is None:
+        need("torch")
     console, names = Console(highlight=False), node_names(nodes)
     check_place(folder, LOCAL, fresh=fresh)
     values = federation_values(

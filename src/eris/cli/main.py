@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from eris.cli.data import app as data_app
 from eris.cli.local import local
 from eris.cli.reproduce import reproduce
 from eris.cli.run import command as run_command
-from eris.core.errors import ErisError
+from eris.core.errors import ErisError, InvalidSetting
 
 app = typer.Typer(
     help="Train one model across organisations, with nobody in the middle.",
@@ -73,7 +74,9 @@ def demo(
     whether a central server with the same updates would have ended with the same bits.
     """
     from eris.experiments.demo import Demo
+    from eris.experiments.extras import need
 
+    need("torch")
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     done = Demo(
@@ -89,6 +92,14 @@ def demo(
         raise typer.Exit(1)
 
 
+def _check_not_empty(arguments: Sequence[str]) -> None:
+    """Refuse what a shell makes of a variable that is not set; a path would become this folder."""
+    if "" in arguments:
+        place = arguments.index("")
+        after = f" after {arguments[place - 1]}" if place else ""
+        raise InvalidSetting(f"argument {place + 1}{after}", "", "a value")
+
+
 def main() -> None:
     """Run the command; a refusal, or a file that cannot be written, is one line."""
     if threading.current_thread() is threading.main_thread():
@@ -96,6 +107,7 @@ def main() -> None:
         # it one means it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        _check_not_empty(sys.argv[1:])
         app()
     except (ErisError, OSError) as error:
         Console(stderr=True, highlight=False).print(

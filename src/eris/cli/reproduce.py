@@ -16,6 +16,7 @@ from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
 from eris.core.toml import one_of
 from eris.data.outputs import check_folder, check_picture
+from eris.experiments.extras import AUDIT, need
 from eris.experiments.store import runs_root
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def reproduce(
     eris reproduce mnist --seeds 3
     eris reproduce audit-mnist --seeds 1
     """
+    need(*(AUDIT if name.startswith("audit-") else ("torch",)))
     from eris.experiments import audit_tables
     from eris.experiments import reproduce as experiments
 

@@ -16,8 +16,9 @@ from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
 from eris.core.toml import Kind, unwrapped
+from eris.experiments.extras import need_for
 from eris.experiments.recipe import Recipe
-from eris.experiments.store import Run, find, runs_root
+from eris.experiments.store import Run, find, kept_runs, runs_root
 from eris.experiments.tables import Table, options, parsed, subtables
 
 FAILED, INTERRUPTED = 1, 130
@@ -89,14 +90,15 @@ def run(
     root = runs_root(runs)
     values = _values(given, set_ or [])
     wanted = _recipe(recipe, values)
+    found = None if resume is None else find(resume, kept_runs(runs))
+    need_for(wanted if found is None else found.recipe)
     with _warnings_told():
         from eris.experiments import runner
         from eris.experiments.progress import shown_on
 
-        if resume is None:
+        if found is None:
             done = runner.start(wanted, root, shown_on(console))
         else:
-            found = find(resume, root)
             changed = None if recipe is None and not values else wanted
             if changed is not None and recipe is None:
                 changed = found.recipe.changed(values)

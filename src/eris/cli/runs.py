@@ -17,7 +17,7 @@ from eris.cli.run import RunsOption
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.toml import one_of
 from eris.data.outputs import check_picture
-from eris.experiments.store import CLIENTS, MODEL, ROUNDS, all_runs, find, runs_root
+from eris.experiments.store import CLIENTS, MODEL, ROUNDS, all_runs, find, kept_runs
 from eris.experiments.tables import expected
 
 app = typer.Typer()
@@ -43,7 +43,7 @@ def list_runs(
     from eris.experiments.report import Summary, runs_table
 
     console = Console(highlight=False)
-    root = runs_root(runs)
+    root = kept_runs(runs)
     summaries, told = [], []
     for run in all_runs(root):
         try:
@@ -76,7 +76,7 @@ def show_run(
     from eris.experiments.report import shown
 
     console = Console(markup=False, highlight=False)
-    for line in shown(find(run, runs_root(runs or context.obj))):
+    for line in shown(find(run, kept_runs(runs or context.obj))):
         console.print(line, soft_wrap=True)
 
 
@@ -99,7 +99,7 @@ def compare(
         raise InvalidSetting("--metric", metric, "--picture beside it: the table shows them all")
     if picture is not None:
         check_picture("--picture", picture)
-    found = [find(name, runs_root(runs)) for name in names]
+    found = [find(name, kept_runs(runs)) for name in names]
     for run in found:
         run.check(ROUNDS, CLIENTS, MODEL)
     drawn = None if picture is None else draw(found, picture, metric)

@@ -74,7 +74,7 @@ class MissingExtra(ErisError, ImportError):
     """A part of the package needs a library that is not installed; says how to install it."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed; run `pip install eris-fl[{extra}]`")
+        super().__init__(f"not installed: {what}; run `pip install 'eris-fl[{extra}]'`")
 
 
 class TrainingWarning(UserWarning):

@@ -21,7 +21,7 @@ from eris.data.idx import MalformedData
 from eris.data.images import ImageData
 
 LICENCE = "CC BY 4.0 (UCI), carried by scikit-learn (BSD-3-Clause)"
-INSTALL = "pip install eris-fl[sklearn]"
+INSTALL = "pip install 'eris-fl[sklearn]'"
 
 _SIDE = 8
 _COLUMNS = _SIDE * _SIDE + 1

@@ -60,6 +60,14 @@ def runs_root(given: str | os.PathLike[str] | None = None) -> Path:
     return Path(given or os.environ.get("ERIS_RUNS") or "runs")
 
 
+def kept_runs(given: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all runs, to look for some; one that was named has to be there."""
+    root, named = runs_root(given), given or os.environ.get("ERIS_RUNS")
+    if named and not root.is_dir():
+        raise InvalidSetting("--runs" if given else "ERIS_RUNS", str(root), "a folder with runs")
+    return root
+
+
 def timestamp() -> str:
     """The time as the name of a run that was given none."""
     return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting, MissingExtra, did_you_mean
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,9 +47,7 @@ class ModelEntry:
         try:
             importlib.import_module("torch")
         except ImportError as missing:
-            raise ImportError(
-                f"the model {self.name} needs PyTorch ({missing}); run `pip install eris-fl[torch]`"
-            ) from missing
+            raise MissingExtra(f"PyTorch, for the model {self.name}", "torch") from missing
         found: Callable[..., nn.Module] = getattr(
             importlib.import_module(self.module), self.function
         )
