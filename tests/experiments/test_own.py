@@ -29,6 +29,9 @@ def table(seed=0):
 def net(hidden: int = 8):
     return nn.Sequential(nn.Linear(5, hidden), nn.Tanh(), nn.Linear(hidden, 3))
 
+def normed():
+    return nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+
 def narrow(): return nn.Linear(5, 2)
 def wide(): return nn.Linear(6, 3)
 def nothing(): return None
@@ -84,6 +87,21 @@ def test_own_data_and_model_are_run_compared_and_audited(place: Path, eris: Any)
     code, out, err = eris("audit", "by-file", "--as", "aggregator:0")
     assert code == 0, err
     assert "table.npz" in out
+
+
+def test_batch_norm_trains_by_one_option_and_is_audited(place: Path, eris: Any) -> None:
+    asked = ["run", "--data", "table.npz", "--model", "mine:normed", *SHORT, "--record",
+             "--batch-size", "0"]  # fmt: skip
+    code, _, err = eris(*asked)
+    assert code == 2
+    assert "running_statistics='averaged'" in err
+    code, _, err = eris(*asked, "--running-statistics", "averaged", "--name", "normed")
+    assert code == 0, err
+    run = Run(place / "runs" / "normed")
+    assert run.about["model"]["parameters"] == 91 + 16  # mean and variance of eight
+    assert run.rounds()[-1]["metrics"]["accuracy"] > 0.5
+    code, _, err = eris("audit", "normed", "--as", "aggregator:0")
+    assert code == 0, err
 
 
 def test_a_run_goes_on_only_with_the_data_and_the_code_it_began_with(

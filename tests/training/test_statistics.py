@@ -10,9 +10,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import eris
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.training.torch import TorchTrainer, evaluate, flatten, torch_clients
+from eris.training.scaffold import ScaffoldTrainer
+from eris.training.torch import (
+    TorchTrainer,
+    evaluate,
+    flatten,
+    torch_clients,
+    unflatten,
+    with_statistics,
+)
+from eris.training.vectorised import TorchPopulation
 from training.small import RATE, some_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -20,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PARTS = [np.array([0, 1, 2, 3, 4]), np.array([7, 5, 9]), np.array([11, 10, 8, 6])]
 
 
-def normed(**settings: Any) -> nn.Module:
+def normed(**settings: Any) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(
@@ -110,7 +120,7 @@ def test_batch_statistics_are_those_of_a_norm_that_tracks_none() -> None:
         expected = plain.update(begin(), round).vector
         assert np.array_equal(client.update(begin(), round).vector, expected)
     assert same(buffers(module), untouched)
-    assert module[1].track_running_stats is True  # type: ignore[index]
+    assert module[1].track_running_stats is True
     assert set(client.state()) == {"momentum"}
     reference = evaluate(normed(track_running_stats=False), begin(), *some_data(), batch_size=5)
     found = evaluate(module, begin(), *some_data(), batch_size=5, running_statistics="batch")
@@ -201,3 +211,81 @@ def test_clients_made_together_have_statistics_of_their_own() -> None:
     kept = [client.state()["statistics"] for client in clients]
     assert not np.array_equal(kept[0], kept[1])
     assert [float(own[16]) for own in kept] == [1, 1, 1]  # one batch each, not three
+
+
+# -- averaged ---------------------------------------------------------------------------------
+
+
+def test_one_mark_serves_flatten_clients_and_evaluate() -> None:
+    model = with_statistics(normed(), "averaged")
+    before = buffers(model)
+    vector = flatten(model)
+    statistics = np.concatenate([model[1].running_mean, model[1].running_var])
+    assert np.array_equal(vector[-16:], statistics)
+    assert np.array_equal(vector[:-16], begin())
+    clients = torch_clients(model, *some_data(), PARTS, learning_rate=RATE, steps=2)
+    rule = eris.server_rule("fedavg", learning_rate=RATE)
+    federation = eris.Federation(clients, vector, eris.ERIS(aggregators=2), rule=rule)
+    fit = federation.fit(2, progress=False)
+    assert evaluate(model, fit.model, *some_data())["samples"] == 12
+    assert same(buffers(model), before)
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_the_averaged_statistics_are_the_weighted_mean_of_the_clients(momentum: Any) -> None:
+    model = with_statistics(normed(momentum=momentum), "averaged")
+    start = flatten(model)
+    given: dict[str, Any] = {"learning_rate": RATE, "steps": 2}
+    clients = torch_clients(model, *some_data(), PARTS, **given)
+    rule = eris.server_rule("fedavg", learning_rate=RATE)
+    federation = eris.Federation(clients, start, eris.FedAvg(), rule=rule)
+    found = federation.fit(1, progress=False).model[-16:]
+    ends = []
+    for client, part in enumerate(PARTS):
+        own = normed(momentum=momentum)
+        alone = TorchTrainer(own, *client_data(part), client=client,
+                             running_statistics="ignore", **given)  # fmt: skip
+        alone.update(begin(), 1)
+        mean, variance = own[1].running_mean, own[1].running_var
+        ends.append(torch.cat([mean, variance]).numpy())
+    expected = np.average(ends, axis=0, weights=[len(part) for part in PARTS])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # A second round starts from them, and a round does not depend on who trained before.
+    again = clients[1].update(start, 1).vector
+    assert np.array_equal(again, clients[1].update(start, 1).vector)
+
+
+def test_a_model_goes_in_and_out_as_a_state_dict() -> None:
+    kept = normed()
+    with torch.no_grad():
+        kept[1].running_mean += 3
+    model = with_statistics(normed(), "averaged")
+    model.load_state_dict(kept.state_dict())
+    vector = flatten(model)
+    vector[-1] = -0.5  # as compression may leave a variance
+    other = with_statistics(normed(), "averaged")
+    unflatten(vector, other)
+    for name, value in other.state_dict().items():
+        if name != "1.running_var":
+            assert torch.equal(value, kept.state_dict()[name])
+    assert other[1].running_var.min() == 0
+    assert np.isfinite(evaluate(other, vector, *some_data())["loss"])
+
+
+def test_what_cannot_be_averaged_is_refused() -> None:
+    marked = with_statistics(normed(), "averaged")
+    plain = TorchTrainer(marked, *some_data(), learning_rate=RATE)
+    with pytest.raises(InvalidSetting, match="another choice under SCAFFOLD"):
+        ScaffoldTrainer(plain)
+    with pytest.raises(InvalidSetting, match="running_statistics is 'mean'; expected"):
+        with_statistics(normed(), "mean")  # type: ignore[arg-type]
+    crowd = TorchPopulation(marked, *some_data(), PARTS, learning_rate=RATE)
+    assert crowd.obstacle == "the running statistics of batch norm are averaged"
+    assert len(next(crowd.updates([1], flatten(marked), 1)).vector) == len(begin()) + 16
+
+
+def test_a_batch_of_one_that_cannot_be_normalised_is_named() -> None:
+    model = with_statistics(normed(), "averaged")
+    client = TorchTrainer(model, *some_data(), learning_rate=RATE, batch_size=11, epochs=1)
+    with pytest.raises(InvalidSetting, match=r"batch is 'of 1'; expected one that Sequential"):
+        client.update(flatten(model), 1)

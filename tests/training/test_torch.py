@@ -367,10 +367,28 @@ def test_normalise_standardises_and_adds_the_channel() -> None:
     np.testing.assert_allclose(normalise(images, 0.5, 0.5).numpy().ravel()[:2], [-1, 1])
 
 
-@pytest.mark.parametrize("images", [np.zeros((2, 3, 3)), np.zeros((2, 3, 3, 3), dtype=np.uint8)])
-def test_normalise_refuses_what_is_not_grey_bytes(images: Any) -> None:
-    with pytest.raises(InvalidSetting, match=r"uint8 of shape \(N, H, W\)"):
+def test_normalise_takes_colour_images_as_cifar_10_has_them() -> None:
+    images = np.zeros((2, 3, 4, 5), np.uint8)
+    images[:, 1] = 255
+    result = normalise(images)
+    assert result.shape == (2, 3, 4, 5)
+    expected = [-0.4914 / 0.2470, (1 - 0.4822) / 0.2435, -0.4465 / 0.2616]
+    np.testing.assert_allclose(result[1, :, 2, 3].numpy(), expected, rtol=1e-5)
+    own = normalise(images, (0.5, 0.5, 0.0), 0.5)
+    np.testing.assert_allclose(own[0, :, 0, 0].numpy(), [-1, 1, 0])
+
+
+@pytest.mark.parametrize("images", [np.zeros((2, 3, 3)), np.zeros((2, 3), dtype=np.uint8)])
+def test_normalise_refuses_what_is_no_image_of_bytes(images: Any) -> None:
+    with pytest.raises(InvalidSetting, match=r"uint8 of shape \(N, H, W\) or \(N, ch"):
         normalise(images)
+
+
+def test_normalise_asks_for_the_numbers_of_other_channels() -> None:
+    with pytest.raises(InvalidSetting, match=r"one number, or one for each of 2 channels"):
+        normalise(np.zeros((1, 2, 3, 3), np.uint8))
+    with pytest.raises(InvalidSetting, match=r"std is .*one number, or one for each of 3"):
+        normalise(np.zeros((1, 3, 3, 3), np.uint8), 0.5, (0.5, 0.5))
 
 
 def test_single_threaded_puts_the_number_of_threads_back() -> None:

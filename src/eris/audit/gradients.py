@@ -86,6 +86,8 @@ class SampleModel:
         position = self.flat.checked(model)
         numbers = np.arange(len(self)) if places is None else places
         together = self._together
+        self.flat.write(position)
+        behind = (0, len(self.flat) - self.flat.trained)  # averaged statistics have no gradient
         block = max(1, BLOCK_BYTES // (4 * len(self.flat)))
         for start in range(0, len(numbers), block):
             chosen = numbers[start : start + block]
@@ -97,7 +99,7 @@ class SampleModel:
                 data = self.inputs[taken], self.targets[taken]
                 found = together.shared(position, *data, Group((1,) * len(chosen))).gradients
             for place, row in zip(chosen.tolist(), found, strict=True):
-                yield place, row.detach().cpu().numpy()
+                yield place, np.pad(row.detach().cpu().numpy(), behind)
 
     def losses(self, model: Vector, places: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
         """The loss of every sample at these places (all by default)."""

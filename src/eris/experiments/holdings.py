@@ -38,6 +38,7 @@ from eris.data.cache import recorded
 from eris.data.catalogue import Data
 from eris.data.own import OwnData, is_own, load_own
 from eris.experiments.recipe import DataRecipe
+from eris.training.evaluation import PIXELS as PUBLISHED
 
 Array = NDArray[Any]
 Task = Literal["classes", "ratings", "texts"]
@@ -45,9 +46,9 @@ Tokenise = Callable[[Sequence[str]], Array]
 """Texts to what a model of texts reads."""
 
 PIXELS: dict[str, tuple[float, tuple[float, ...], tuple[float, ...]]] = {
-    "mnist": (255, (0.1307,), (0.3081,)),
+    "mnist": (255, *PUBLISHED[1]),
     "fashion-mnist": (255, (0.2860,), (0.3530,)),
-    "cifar10": (255, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar10": (255, *PUBLISHED[3]),
     "digits": (16, (0.3054,), (0.3755,)),
 }
 """The largest level, and mean and deviation of each channel of the training images divided by it

@@ -149,8 +149,8 @@ class TrainingRecipe(Table):
     )
     batch_size: int = option(16, "Samples a step; 0: all of a client's.", within=AT_LEAST_0)
     # The other choices leave no single model to test ("local") or to continue from ("ignore").
-    running_statistics: Literal["refuse", "batch"] = option(
-        "refuse", "Batch norm's running statistics: refused, or of every batch."
+    running_statistics: Literal["refuse", "averaged", "batch"] = option(
+        "refuse", "Batch norm's running statistics: refused, averaged, or of every batch."
     )
     scaffold: bool = option(False, "SCAFFOLD: control variates against drift.")
     path: Literal["auto", "loop", "fast"] = option(

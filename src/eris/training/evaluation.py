@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypedDict
 
@@ -18,9 +18,13 @@ from eris.core.vectors import Vector
 from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics, at_least_one
-from eris.training.statistics import using_statistics
+from eris.training.statistics import chosen, using_statistics
 
-MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
+PIXELS: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    1: ((0.1307,), (0.3081,)),
+    3: ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+}
+"""Mean and deviation of each channel of MNIST's and CIFAR-10's pixels, divided by 255."""
 
 
 class Evaluation(TypedDict):
@@ -54,6 +58,7 @@ def evaluate(
     ``"local"`` every client's model is another one; ask ``TorchTrainer.evaluate``.
     """
     total, correct = 0.0, 0
+    running_statistics = chosen(module, running_statistics)
     flat = _lendable(module, running_statistics)
     with _lent(flat, parameters, running_statistics):
         for some, wanted in _pieces(flat.device, inputs, targets, batch_size):
@@ -90,17 +95,36 @@ def evaluate_ratings(
 
 
 def normalise(
-    images: NDArray[np.uint8], mean: float | None = None, std: float | None = None
+    images: NDArray[np.uint8],
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
 ) -> Tensor:
-    """Grey images (N, H, W) in 0..255 as float32 (N, 1, H, W), standardised; MNIST's by default.
+    """Images in 0..255 as float32 (N, channels, H, W), each channel standardised.
 
-    ``mean`` and ``std`` are those of the pixels divided by 255.
+    ``images`` are grey (N, H, W) or (N, channels, H, W). ``mean`` and ``std`` are those of the
+    pixels divided by 255, one number or one a channel; by default MNIST's for one channel and
+    CIFAR-10's for three.
+
+    >>> normalise(np.zeros((5, 3, 32, 32), np.uint8)).shape
+    torch.Size([5, 3, 32, 32])
     """
-    if images.dtype != np.uint8 or images.ndim != 3:
-        raise InvalidSetting("images", f"{images.dtype} {images.shape}", "uint8 of shape (N, H, W)")
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        expected = "uint8 of shape (N, H, W) or (N, channels, H, W)"
+        raise InvalidSetting("images", f"{images.dtype} {images.shape}", expected)
     scaled = torch.from_numpy(images.astype(np.float32)).div_(255)
-    scaled.sub_(MNIST_MEAN if mean is None else mean).div_(MNIST_STD if std is None else std)
-    return scaled.unsqueeze(1)
+    if images.ndim == 3:
+        scaled = scaled.unsqueeze(1)
+    channels = scaled.shape[1]
+    usual = PIXELS.get(channels, (None, None))
+    for name, given, known in (("mean", mean, usual[0]), ("std", std, usual[1])):
+        taken = known if given is None else given
+        values = torch.tensor([] if taken is None else taken, dtype=torch.float32).reshape(-1)
+        if len(values) not in (1, channels):
+            expected = f"one number, or one for each of {channels} channels"
+            raise InvalidSetting(name, given, expected)
+        values = values.reshape(1, -1, 1, 1)
+        scaled = scaled.sub_(values) if name == "mean" else scaled.div_(values)
+    return scaled
 
 
 def check_data(inputs: Tensor, targets: Tensor) -> None:
@@ -126,8 +150,8 @@ def _lent(
     position, before, training = flat.checked(parameters), flat.read(), flat.module.training
     flat.module.eval()
     try:
-        flat.write(position)
         with torch.no_grad(), using_statistics(flat.module, running_statistics, {}):
+            flat.write(position)
             yield
     finally:
         flat.module.train(training)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.training.options import RunningStatistics
-from eris.training.statistics import check_statistics
+from eris.training.statistics import check_statistics, chosen, travelling
 
 
 def parameter_count(module: nn.Module) -> int:
@@ -25,20 +25,29 @@ def parameter_count(module: nn.Module) -> int:
 
 
 def flatten(module: nn.Module, *, running_statistics: RunningStatistics = "refuse") -> Vector:
-    """The trainable parameters as one vector, in the order of ``module.parameters()``."""
+    """The trainable parameters as one vector, in the order of ``module.parameters()``.
+
+    Behind them are the running means and variances, if those are ``averaged``.
+    """
     return FlatParameters(module, running_statistics).read().cpu().numpy()
 
 
 def unflatten(
     vector: Vector, module: nn.Module, *, running_statistics: RunningStatistics = "refuse"
 ) -> None:
-    """Write a flat vector into the trainable parameters of ``module``; the inverse of flatten."""
+    """Write a flat vector into ``module``, which then has the model's ``state_dict()``.
+
+    The inverse of flatten.
+    """
     flat = FlatParameters(module, running_statistics)
     flat.write(flat.checked(vector))
 
 
 class FlatParameters:
     """The trainable parameters of one module, in the order of ``module.parameters()``.
+
+    With ``averaged`` running statistics these are the end of a flat vector; ``trained`` says how
+    many parameters come before them.
 
     They are looked up once. A module that replaces, adds, freezes or reshapes parameters later no
     longer fits the vectors of the federation; ``check_unchanged`` says so.
@@ -49,8 +58,10 @@ class FlatParameters:
     """
 
     def __init__(self, module: nn.Module, running_statistics: RunningStatistics = "refuse") -> None:
-        check_statistics(module, running_statistics)
+        choice = chosen(module, running_statistics)
+        check_statistics(module, choice)
         self.module = module
+        self._statistics = travelling(module) if choice == "averaged" else []
         found = list(_trainable(module))
         self.names = [name for name, _ in found]
         self.parameters = [parameter for _, parameter in found]
@@ -67,7 +78,9 @@ class FlatParameters:
         ends = list(accumulate(shape.numel() for shape in self._shapes))
         self.places = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
         """Where each parameter lies in the vector."""
-        self._count = ends[-1]
+        self.trained = ends[-1]
+        """How many parameters there are."""
+        self._count = ends[-1] + sum(buffer.numel() for _, buffer in self._statistics)
 
     def __len__(self) -> int:
         return self._count
@@ -86,20 +99,27 @@ class FlatParameters:
             raise InvalidSetting(
                 "shape of the parameter vector",
                 vector.shape,
-                f"({self._count},), the {self._count:,} parameters of {kind}",
+                f"({self._count},), the {self._count:,} values of {kind}",
             )
         return torch.tensor(vector, device=self.device)
 
     def read(self) -> Tensor:
-        """The parameters now, as a vector of its own."""
+        """The parameters now, and statistics that travel, as a vector of its own."""
         with torch.no_grad():
-            return joined(self.parameters)
+            return joined([*self.parameters, *(buffer for _, buffer in self._statistics)])
 
     def write(self, position: Tensor) -> None:
-        """Set the parameters to a flat vector."""
+        """Set the parameters to a flat vector, and statistics if it goes on with them."""
         with torch.no_grad():
             for parameter, piece in zip(self.parameters, self._cut(position), strict=True):
                 parameter.copy_(piece)
+            start = self.trained
+            for name, buffer in self._statistics if len(position) > self.trained else ():
+                end = start + buffer.numel()
+                buffer.copy_(position[start:end].view_as(buffer))
+                if name == "running_var":  # a compressed mean may fall below zero
+                    buffer.clamp_(min=0)
+                start = end
 
     def views(self, position: Tensor) -> dict[str, Tensor]:
         """The flat vector cut into the parameters' shapes, by name; nothing is copied."""

@@ -47,12 +47,20 @@ class ClientGradients:
         self.flat.write(position)
         inputs, targets = self._batch(chosen)
         with torch.enable_grad():
-            loss = self.loss(self.flat.module(inputs), targets)
+            loss = self.loss(self._outputs(inputs), targets)
             if loss.dim() != 0:
                 raise InvalidSetting("shape of the loss", tuple(loss.shape), "(), a batch's mean")
             pieces = torch.autograd.grad(loss, self.flat.parameters, allow_unused=True)
         self.unused = self.flat.unused(pieces)
         return self.flat.gradient(pieces), float(loss.detach())
+
+    def _outputs(self, inputs: Tensor) -> Tensor:
+        try:
+            outputs: Tensor = self.flat.module(inputs)
+        except ValueError as refusal:  # batch norm on a batch of one, say
+            expected = f"one that {type(self.flat.module).__name__} takes; it says: {refusal}"
+            raise InvalidSetting("batch", f"of {len(inputs)}", expected) from refusal
+        return outputs
 
     def each(self, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
         """The gradients of the chosen samples, one a row, and the mean of their losses."""

@@ -19,18 +19,21 @@ Optimiser = Literal["sgd", "adam", "adamw"]
 Estimator = Literal["sgd", "svrg", "saga"]
 """How the gradient of a batch estimates that of all the client's data."""
 
-RunningStatistics = Literal["refuse", "ignore", "local", "batch"]
+RunningStatistics = Literal["refuse", "averaged", "local", "batch", "ignore"]
 """What to do with a model that has running statistics (batch norm), which are no parameters.
 
 ``refuse``
-    is an error that names the other choices.
-``ignore``
-    leaves them in the module: they do not travel, and clients that share it share them too.
+    is an error that names the other choices, unless ``with_statistics`` has marked the model.
+``averaged``
+    lets means and variances travel behind the parameters: a FedAvg step of the clients' learning
+    rate sets them to the clients' mean.
 ``local``
     gives every client statistics of its own, kept between rounds and part of its ``state()``
     (FedBN keeps the whole layer local; here its scale and shift travel).
 ``batch``
     normalises every batch by its own statistics, also in evaluation, and tracks none.
+``ignore``
+    leaves them in the module: they do not travel, and clients that share it share them too.
 """
 
 

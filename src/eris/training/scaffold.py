@@ -110,6 +110,9 @@ def _halves(vector: Vector) -> tuple[Vector, Vector]:
 
 def _check_plain(options: LocalTraining) -> None:
     # (x − y)/(Kλ) is the mean of the corrected gradients for plain steps only.
+    if options.running_statistics == "averaged":
+        expected = "another choice under SCAFFOLD, which corrects gradients"
+        raise InvalidSetting("running_statistics", options.running_statistics, expected)
     for name, plain in (
         ("optimiser", "sgd"),
         ("momentum", 0.0),

@@ -1,15 +1,17 @@
-"""Running statistics of batch norm, which are no parameters: refused, kept apart, or not used.
+"""Running statistics of batch norm, which are no parameters: refused, averaged, kept, not used.
 
 Batch norm normalises a training batch by the batch's own mean and variance and keeps running
 averages of them for evaluation (Ioffe and Szegedy, 2015). The averages are not trained, so they are
 no part of an update, and averaging them over clients with different data is what FedBN (Li et al.,
-2021) argues against. What becomes of them is therefore the user's choice: ``RunningStatistics``.
+2021) argues against. What becomes of them is therefore the user's choice: ``RunningStatistics``,
+said once by ``with_statistics`` or in every call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +19,41 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from eris.core.errors import InvalidSetting
 from eris.training.memory import Memory
-from eris.training.options import RunningStatistics
+from eris.training.options import RunningStatistics, one_of
 
+Module = TypeVar("Module", bound=nn.Module)
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+_MARK = "_eris_running_statistics"
+
+
+def with_statistics(module: Module, choice: RunningStatistics) -> Module:
+    """The same module, marked: flatten, trainers and evaluate do with its statistics as chosen.
+
+    >>> from eris.training.flat import flatten
+    >>> len(flatten(with_statistics(nn.BatchNorm1d(3), "averaged")))  # scale, shift, mean, variance
+    12
+    """
+    one_of("running_statistics", choice, get_args(RunningStatistics))
+    setattr(module, _MARK, choice)
+    return module
+
+
+def chosen(module: nn.Module, asked: RunningStatistics) -> RunningStatistics:
+    """What is asked for or, if that is nothing, what the module is marked with."""
+    marked: RunningStatistics = getattr(module, _MARK, asked)
+    return marked if asked == "refuse" else asked
+
+
+def travelling(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """The running means and variances, by their names, in the order of the layers."""
+    return [
+        (name, getattr(layer, name))
+        for _, layer in _tracking(module)
+        for name in _buffers(layer)
+        if name in BUFFERS[:2] and getattr(layer, name) is not None
+    ]
 
 
 def check_statistics(module: nn.Module, choice: RunningStatistics) -> None:
@@ -31,8 +65,9 @@ def check_statistics(module: nn.Module, choice: RunningStatistics) -> None:
                 f"buffer of {type(module).__name__}",
                 buffer,
                 "no running statistics, which are not parameters and would not be shared; use "
-                "group norm, or running_statistics='local' (each client keeps its own), 'batch' "
-                "(every batch's own, none kept) or 'ignore' (they stay in the module)",
+                "group norm, or running_statistics='averaged' (they travel with the model), "
+                "'local' (each client keeps its own), 'batch' (every batch's own, none kept) or "
+                "'ignore' (they stay in the module); with_statistics(model, …) says it once",
             )
         if choice == "batch" and not isinstance(norm, _NormBase):
             raise InvalidSetting(
@@ -66,7 +101,8 @@ def using_statistics(
     """Inside the block the module has the statistics of ``choice``; after it, those of before.
 
     With ``local`` they are the client's, ``memory["statistics"]``, which is set to what they have
-    become; a client that never trained starts from the module's. ``ignore`` changes nothing.
+    become; a client that never trained starts from the module's. With ``averaged`` whoever uses
+    the block writes them into the module. ``ignore`` changes nothing.
     """
     if choice == "local" and statistics_length(module):
         before = _read(module)
@@ -74,6 +110,14 @@ def using_statistics(
         try:
             yield
             memory["statistics"] = _read(module)
+        finally:
+            _write(module, before)
+    elif choice == "averaged" and statistics_length(module):
+        before = _read(module)
+        # Norms without a momentum average over the batches they have seen: those of this round.
+        _write(module, torch.zeros_like(before))
+        try:
+            yield
         finally:
             _write(module, before)
     elif choice == "batch":

@@ -42,7 +42,13 @@ from eris.training.memory import Memory, restored, saved
 from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
 from eris.training.private import NoisySteps
-from eris.training.statistics import mixing_layer, statistics_length, using_statistics
+from eris.training.statistics import (
+    chosen,
+    mixing_layer,
+    statistics_length,
+    using_statistics,
+    with_statistics,
+)
 from eris.training.trainer import LocalUpdate, PerSampleNoise
 
 __all__ = [
@@ -61,6 +67,7 @@ __all__ = [
     "single_threaded",
     "torch_clients",
     "unflatten",
+    "with_statistics",
 ]
 
 StepGradient = Callable[[int, Tensor, Chosen], tuple[Tensor, float]]
@@ -93,7 +100,9 @@ class TorchTrainer:
         **settings: Unpack[TrainerSettings],
     ) -> None:
         check_data(inputs, targets)
-        self._options = LocalTraining(**settings)
+        asked = LocalTraining(**settings)
+        choice = chosen(model, asked.running_statistics)
+        self._options = replace(asked, running_statistics=choice)
         self._client = client
         self._batch_orders = Stream(self._options.seed, "batches", client=client)
         self._model_draws = Stream(self._options.seed, "model", client=client)
@@ -226,7 +235,7 @@ class TorchTrainer:
         self._directions, self._estimates, self._statistics = found
 
     def _lengths(self) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-        parameters, statistics = len(self._flat), 0
+        parameters, statistics = self._flat.trained, 0
         if self._options.running_statistics == "local":
             statistics = statistics_length(self.model)
         return (
@@ -246,7 +255,8 @@ class TorchTrainer:
     def _descend(self, parameters: Vector, round: int, gradient_of: StepGradient) -> LocalUpdate:
         """The local steps, each along the direction of its gradient."""
         options, steps = self._options, self._options.local_steps(len(self._gradients))
-        position = self._flat.checked(parameters)
+        whole = self._flat.checked(parameters)
+        position, statistics = whole[: self._flat.trained], whole[self._flat.trained :]
         start = position.clone() if options.proximal else position
         total, losses = torch.zeros_like(position), 0.0
         remembered: Memory = self._directions if options.keep_momentum else {}
@@ -256,6 +266,7 @@ class TorchTrainer:
             _drawing_from(replace(self._model_draws, round=round)),
             using_statistics(self.model, options.running_statistics, self._statistics),
         ):
+            self._flat.write(whole)
             for step, chosen in enumerate(itertools.islice(self._batches(round), steps)):
                 gradient, loss = gradient_of(step, position, chosen)
                 if options.proximal:
@@ -266,6 +277,9 @@ class TorchTrainer:
                 position.sub_(direction, alpha=options.learning_rate)
                 total.add_(direction)
                 losses += loss
+            # Statistics have no gradient; this is what leads from those of the start to those now.
+            moved = statistics - self._flat.read()[self._flat.trained :]
+        total = torch.cat([total, moved / options.learning_rate]) if len(moved) else total
         self._flat.check_unchanged()
         return LocalUpdate(
             vector=total.cpu().numpy(),

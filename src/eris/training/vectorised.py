@@ -353,6 +353,8 @@ class TorchPopulation:
         if path == "loop":
             return Probe("path='loop' asks for it")
         found = Probe(self._options.fast_path_obstacle)
+        if len(self._flat) > self._flat.trained:
+            found = Probe("the running statistics of batch norm are averaged")
         if found.obstacle is None:
             found = self._probed()
         if found.obstacle is not None and path == "fast":
