@@ -54,13 +54,14 @@ def train(settings):
     assert (members[0].model != initial).any()
     # Cleo is started again, with her disk and without it.
     for state in (members[2].state(), None):
-        cleo = Member(settings, Standing(2, (view,), ("", "", ""), 9, 2), initial, rounds=2)
+        again = Standing(2, (view,), ("", "", ""), 9, 2)
+        cleo = Member(settings, again, initial, rounds=2, abstain_through=9)
         if state:
             cleo.restore(state)
         for out in cleo.start(0.0):
-            (to,) = out.to
-            for answer in members[to].receive(decode(encode(out.message)), 2, 0.0):
-                cleo.receive(decode(encode(answer.message)), to, 0.0)
+            for to in out.to:
+                for answer in members[to].receive(decode(encode(out.message)), 2, 0.0):
+                    cleo.receive(decode(encode(answer.message)), to, 0.0)
         assert (cleo.model == members[0].model).all()
 
 late = {}

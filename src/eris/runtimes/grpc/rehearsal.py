@@ -16,7 +16,7 @@ import numpy as np
 from eris.protocol.codec import decode, encode
 from eris.protocol.member import Member
 from eris.protocol.membership import View
-from eris.protocol.messages import CatchUp, Outgoing
+from eris.protocol.messages import CatchUp, Contribution, Outgoing
 from eris.protocol.settings import Settings
 from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 
@@ -27,7 +27,7 @@ SIZE = 4096
 def rehearse(settings: Settings, clients: int = 2) -> None:
     """Let two members of such a federation train a round, restart and catch up.
 
-    ``clients`` is how many there are in all; the others are not heard of.
+    ``clients`` is how many there are in all; the others contribute what these two do.
 
     >>> from eris.core.shards import RandomPlan
     >>> rehearse(Settings(n=100_000, plan=RandomPlan(3)))
@@ -49,17 +49,18 @@ def _round(agreed: Settings, everyone: range) -> None:
     for member in members:
         member.start(0.0)
         member.trained(model + 1, 1, 1, 0.0)
-    _exchange(members, [[], []])
-    closed = [member.tick(agreed.close_after + 1) for member in members]
-    _exchange(members, closed)
+    _exchange(members, [[], []], others=everyone[2:])
     back, newcomer = (Member(agreed, standings[0], model, rounds=1) for _ in range(2))
     back.restore(members[0].state())
     headers = [newcomer.agreement.header(0, 1, key) for key in newcomer.node.replica.versions]
     asked = [Outgoing((1,), CatchUp(header, 0, whole=True)) for header in headers]
+    newcomer.evidence.asks(asked)
     _exchange([newcomer, members[1]], [asked, []])
 
 
-def _exchange(members: Sequence[Member], said: Sequence[Iterable[Outgoing]]) -> None:
+def _exchange(
+    members: Sequence[Member], said: Sequence[Iterable[Outgoing]], others: Sequence[int] = ()
+) -> None:
     """Carry what they say, as bytes, until nobody has anything to say."""
     post = deque((me, outgoing) for me, out in enumerate(said) for outgoing in out)
     while True:
@@ -72,3 +73,6 @@ def _exchange(members: Sequence[Member], said: Sequence[Iterable[Outgoing]]) -> 
         for to in outgoing.to:
             if to < len(members):
                 post.extend((to, out) for out in members[to].receive(message, source, 0.0))
+                for other in others if isinstance(message, Contribution) else ():
+                    same = replace(message, header=replace(message.header, sender=other))
+                    post.extend((to, out) for out in members[to].receive(same, other, 0.0))
