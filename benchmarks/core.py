@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from eris.core.combine import ExactMean, FixedPoint
+from eris.core.combine import ExactMean, FixedPoint, examine
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.kernels import compiled
 from eris.core.masks import exactly_kept, fraction_kept
@@ -163,6 +163,8 @@ def measure(n: int, repeats: int, progress: Progress) -> Timings:
     write, read = messages(vector)
     works |= {
         "combine, K = 8": lambda: combine(vector),
+        "look, plain": lambda: examine(vector, 0, FixedPoint()),
+        "look, shifted": lambda: examine(vector, 0, FixedPoint(), reference=pieces),
         "kept set, 5 %": lambda: fraction_kept(n, 0.05, Stream(1, "mask")),
         "kept set, exactly n/20": lambda: exactly_kept(n, n // 20, Stream(1, "mask")),
         "encode 1 MiB": write,
@@ -173,8 +175,8 @@ def measure(n: int, repeats: int, progress: Progress) -> Timings:
     return timings
 
 
-LIMITS = {"split": "copy", "reassemble": "copy", "combine": "sweep a·x + y",
-          "encode": "copy", "decode": "copy"}  # fmt: skip
+LIMITS = {"split": "copy", "reassemble": "copy", "encode": "copy", "decode": "copy",
+          "combine": "sweep a·x + y", "look": "sweep a·x + y"}  # fmt: skip
 GOALS = {
     "split, A = 8": "0.4",
     "reassemble, A = 8": "0.4",

@@ -260,10 +260,10 @@ finite or beyond ±64 (the first is 65.0 at coordinate 1); precision.value_range
         where = f"the first is {value} at coordinate {first}"
         raise RefusedContribution(client, _beyond(refused, count, limit, where))
     # A value loses half a step at most: with one this large it cannot be more.
-    if largest * FAINT >= precision.resolution / 2 * math.sqrt(count):
+    if largest == 0 or largest * FAINT >= precision.resolution / 2 * math.sqrt(count):
         return 0.0
     lost, whole = kernels.squares(update, reference, bits, 2.0**precision.fraction_bits)
-    share = math.sqrt(lost / whole) if whole else 0.0
+    share = math.sqrt(lost / whole)
     return share if share > FAINT else 0.0
 
 
