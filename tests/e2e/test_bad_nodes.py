@@ -281,6 +281,16 @@ def test_members_with_troubles_of_their_own_do_not_keep_the_others_from_ending(
         assert "nan" in line.lower()
 
 
+def test_updates_too_small_for_the_precision_are_told_of_once(tmp_path: Path) -> None:
+    with Nodes(tmp_path, 3, rounds=3, options={"cleo": {"faint": [1, 2]}}) as nodes:
+        nodes.begin()
+        nodes.lead(nodes.rounds)
+        assert {nodes.ends(name) for name in nodes.names} == {0}
+        (line,) = nodes.said("cleo", "WARNING", "update too small")
+        assert "lost=1.0" in line
+        assert not nodes.said("anna", "update too small")
+
+
 def test_a_directory_that_has_lost_its_ledger_is_not_believed(tmp_path: Path) -> None:
     with Nodes(tmp_path, 3, rounds=1000) as nodes:
         nodes.begin()

@@ -25,7 +25,8 @@ class Quadratic:
     """What a node trains with, and a trainer for the simulator: the same updates in both.
 
     An update takes ``pace`` seconds, and on a ``leash`` as long as the number in that file is below
-    its round. In the rounds of ``fails`` training raises, in those of ``poisoned`` it gives NaN.
+    its round. In the rounds of ``fails`` training raises, in those of ``poisoned`` it gives NaN, in
+    those of ``faint`` next to nothing.
 
     >>> anna = Quadratic("anna", n=4)
     >>> first = anna.update(anna.initial(), 1)
@@ -42,12 +43,14 @@ class Quadratic:
         leash: str = "",
         fails: Sequence[int] = (),
         poisoned: Sequence[int] = (),
+        faint: Sequence[int] = (),
         seed: int = 0,
     ) -> None:
         self.n, self.pace, self.seed = n, pace, seed
         self.member = zlib.crc32(name.encode()) >> 1
         self.leash = Path(leash) if leash else None
         self.fails, self.poisoned = frozenset(fails), frozenset(poisoned)
+        self.faint = frozenset(faint)
         self.target = Stream(seed, "quadratic-target", 0, self.member).normal(0, n)
 
     def initial(self) -> Vector:
@@ -65,6 +68,8 @@ class Quadratic:
         vector = (0.1 * (parameters - self.target) + 0.1 * noise).astype(np.float32)
         if round in self.poisoned:
             vector[:] = np.nan
+        if round in self.faint:
+            vector[:] = 1e-12
         return LocalUpdate(vector, samples=3 + self.member % 5)
 
     def evaluate(self, parameters: Vector) -> Mapping[str, float]:
