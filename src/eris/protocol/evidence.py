@@ -76,8 +76,9 @@ class Evidence:
         """Whether a state that a peer sends is the federation's; here is an earlier ``version``."""
         if self.owns(key, peer, state[0]):
             return True
-        own = self.agreement.view_at(state[0]).owners[key[0]] == self.me
-        if own and state[0] > self.abstains:
+        at, agreement = state[0], self.agreement
+        own = agreement.knows(at) and agreement.view_at(at).owners[key[0]] == self.me
+        if own and at > self.abstains:
             return False  # there is no result that it has not made itself
         held = self._held.get(key, {})
         if any(theirs == state for other, theirs in held.items() if other != peer):
