@@ -83,8 +83,10 @@ class Evidence:
         held = self._held.get(key, {})
         if any(theirs == state for other, theirs in held.items() if other != peer):
             return True
-        ahead = {other for other, theirs in held.items() if theirs[0] > version} | {peer}
-        return self.agreement.view.owners[key[0]] == self.me and not self.spares(ahead)
+        ahead = {other for other, theirs in held.items() if theirs[0] > version} - {peer}
+        if ahead or self.agreement.view.owners[key[0]] != self.me:
+            return False  # they do not agree, or it is for another to decide
+        return not self.spares({peer})
 
     def spares(self, clients: set[int]) -> bool:
         """Whether there can be a result without these clients. If not, the chain goes on from the
