@@ -269,7 +269,7 @@ def test_who_finds_nobody_is_not_finished_and_says_what_is_missing() -> None:
     assert {to for said in asked for to in said.to} == {0, 1, 3, 4}
     assert one.exhausted
     assert not one.finished
-    assert one.incomplete == (
+    assert one.ending.missing() == (
         "the model is not complete after 2 rounds: shard 0 (of anna) is known up to round 1; "
         "0 of 24 coordinates were never trained; asked in vain: anna, ben, dora, emil"
     )
@@ -286,7 +286,7 @@ def test_that_there_is_no_last_result_is_known_from_the_owner_or_most_members(
     assert not one.finished, "before all have been asked somebody may have more"
     wait(one, 6)
     assert one.finished is finished
-    assert bool(one.incomplete) is not finished
+    assert bool(one.ending.missing()) is not finished
 
 
 def test_what_was_never_trained_is_not_complete_whoever_says_so() -> None:
@@ -295,7 +295,7 @@ def test_what_was_never_trained_is_not_complete_whoever_says_so() -> None:
         hold(one, source)
     wait(one, 12)
     assert not one.finished
-    assert "12 of 24 coordinates were never trained" in one.incomplete
+    assert "12 of 24 coordinates were never trained" in one.ending.missing()
 
 
 def test_a_result_that_comes_late_completes_the_model() -> None:
@@ -304,7 +304,7 @@ def test_a_result_that_comes_late_completes_the_model() -> None:
     assert not one.finished
     one.receive(result(one, 2), 0, 30.0)
     assert one.finished
-    assert one.incomplete == ""
+    assert one.ending.missing() == ""
 
 
 def test_one_that_is_through_tells_what_it_holds() -> None:

@@ -200,21 +200,16 @@ class Directory:
         return self.standing(number)
 
     def _possible(self, number: int) -> int:
-        """The furthest round that a member can be in; what it says beyond is not believed.
-
-        A round that nobody was permitted to publish in is over for nobody. A member's own permits
-        prove little: one that lies could go on from permit to permit.
-        """
-        if len(self._members) == 1:
+        """The furthest round that a member is believed to be in: one more than any other has
+        reported, or the first of the newest view. Nobody goes on alone, and permits, and with them
+        the next view, follow what is believed."""
+        others = [member.round for other, member in enumerate(self._members) if other != number]
+        begun = self._views[-1].from_round if self._views else 0
+        if not others:
             return LAST_ROUND
-        member, others = self._members[number], [*self._members]
-        del others[number]
-        own = min(member.through, max(o.round for o in others) + self.lookahead + FURTHEST)
         if self._views and self._views[-1].view.clients == (number,):
-            own = member.through  # all others have gone
-        permitted = max(own, *(other.through for other in others))
-        begun = max(scheduled.from_round for scheduled in self._views) if self._views else 0
-        return max(1 + permitted, 1 + max(other.round for other in others), begun)
+            return 1 + max(self._members[number].through, begun)  # all others have gone
+        return max(1 + max(others), begun)
 
     def _pace(self, number: int, before: int, round: int) -> int:
         """How much further permits reach where rounds are over faster than an answer travels.

@@ -21,8 +21,9 @@ class Ending:
 
     def __init__(self, node: Node, rounds: int) -> None:
         self.node, self.rounds = node, rounds
-        self.disputed: set[Key] = set()
-        """Segments that somebody else, through with training, does not have as they are here."""
+        self.disputed: dict[Key, int] = {}
+        """Segments that somebody else, through with training, does not have as they are here; and
+        how often others were asked about them."""
 
     def lacking(self, round: int) -> list[Key]:
         """Segments whose result of a round, if there is one, is not here."""
@@ -46,14 +47,16 @@ class Ending:
         return [Outgoing((asker,), Holding(header, *self.node.replica.state_of(key)))]
 
     def settle_disputes(self) -> None:
-        """After all others were asked: a result that died with its owner, and that only this member
-        has, is not the federation's; what most others have is."""
-        replica = self.node.replica
-        for key in self.disputed:
-            if self.node.evidence.outvoted(key, replica.state_of(key)):
-                replica.astray.add(key)
-                replica.orphaned.add(key)
-        self.disputed.clear()
+        """Others are asked again. Once all were: a result that died with its owner, and that only
+        this member has, is not the federation's; what most others have is."""
+        replica, members = self.node.replica, len(self.node.agreement.view.members)
+        for key, asked in list(self.disputed.items()):
+            self.disputed[key] = asked + 1
+            if asked > members:
+                del self.disputed[key]
+                if self.node.evidence.outvoted(key, replica.state_of(key)):
+                    replica.astray.add(key)
+                    replica.orphaned.add(key)
 
     def missing(self) -> str:
         """What keeps the model from being complete, in a line; empty if nothing does."""

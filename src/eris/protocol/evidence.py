@@ -76,14 +76,17 @@ class Evidence:
         """Whether a state that a peer sends is the federation's; here is an earlier ``version``."""
         if self.owns(key, peer, state[0]):
             return True
-        own = self.agreement.view_at(state[0]).owners[key[0]] == self.me
-        if own and state[0] > self.abstains:
+        at, agreement = state[0], self.agreement
+        own = agreement.knows(at) and agreement.view_at(at).owners[key[0]] == self.me
+        if own and at > self.abstains:
             return False  # there is no result that it has not made itself
         held = self._held.get(key, {})
         if any(theirs == state for other, theirs in held.items() if other != peer):
             return True
-        ahead = {other for other, theirs in held.items() if theirs[0] > version} | {peer}
-        return self.agreement.view.owners[key[0]] == self.me and not self.spares(ahead)
+        ahead = {other for other, theirs in held.items() if theirs[0] > version} - {peer}
+        if ahead or self.agreement.view.owners[key[0]] != self.me:
+            return False  # they do not agree, or it is for another to decide
+        return not self.spares({peer})
 
     def spares(self, clients: set[int]) -> bool:
         """Whether there can be a result without these clients. If not, the chain goes on from the

@@ -160,14 +160,9 @@ class Member:
 
     @property
     def exhausted(self) -> bool:
-        """Whether training is over and all have been asked twice for what is missing: what has not
-        come by now comes only if somebody does who was away."""
+        """Whether training is over and all have been asked twice: what is missing now comes only
+        with somebody who was away."""
         return self.phase is Phase.DONE and self._retries > 2 * len(self.view.members)
-
-    @property
-    def incomplete(self) -> str:
-        """What is missing in the model, in a line; empty if nothing is."""
-        return self.ending.missing()
 
     @property
     def _all_asked(self) -> bool:
@@ -229,8 +224,9 @@ class Member:
             out = self.ownership.collect(message, source, self.round, now)
             self.evidence.asks(out)
             return out + self._proceed(now)
-        version = replica.versions[header.key]
-        if header.sender == source and header.federation == self.agreement.settings.fingerprint:
+        version, astray = replica.versions[header.key], header.key in replica.astray
+        ours = header.federation == self.agreement.settings.fingerprint
+        if header.sender == source and ours and not isinstance(message, Refusal):
             self._learn(message, source)
         if isinstance(message, Result) and header.round > replica.horizon:
             self.renewal_due = True  # the authority knows whether that can be
@@ -241,12 +237,12 @@ class Member:
         if isinstance(message, Result | Snapshot):
             if replica.versions[header.key] != version or replica.waits(header.key):
                 self._hear(now)
-            if header.key in replica.astray:
+            if header.key in replica.astray and not astray:
                 self._retry_at = min(self._retry_at, now)
         elif isinstance(message, CatchUp) and self.phase is Phase.DONE:
             out = out or self.ending.tell(header.key, source, self.round)
             if header.round > self.rounds and message.have < version:
-                self.ending.disputed.add(header.key)
+                self.ending.disputed.setdefault(header.key, 0)
         elif isinstance(message, Refusal):
             theirs = self.view.owners[header.shard] == source and header.round == self.round
             if message.no_result and theirs:
@@ -256,10 +252,7 @@ class Member:
         return out + self._proceed(now)
 
     def _learn(self, message: Message, source: int) -> None:
-        """Whoever asks, publishes or tells its state says where it is. Of one member alone that is
-        worth one round: it may be wrong."""
-        if isinstance(message, Refusal):
-            return
+        """Whoever asks, publishes or tells a state says where it is; one word is worth a round."""
         round = message.at if isinstance(message, Snapshot) else message.header.round
         self.evidence.hear(source, min(round, self.rounds + 1))
         self.highest = max(self.highest, min(round, self.round + 1))
@@ -450,10 +443,10 @@ class Member:
         catching = self.phase is Phase.CATCHING_UP
         last = self.highest if catching or self._overtaken else self.round
         done = self.phase is Phase.DONE
-        if done and self._all_asked:
+        if done:
             self.ending.settle_disputes()
         wanted = self.ending.lacking(min(last, self.rounds))
-        more = sorted(self._astray | self.ending.disputed)
+        more = sorted({*self._astray, *self.ending.disputed})
         wanted += [key for key in more if key not in wanted]
         # At the end nobody is left who would bring what only a member without a role has.
         out = self.node.client.ask(wanted, everyone=done, at_once=2)
@@ -495,18 +488,11 @@ class Member:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that is needed to go on after a restart."""
-        own = {f"client/{name}": value for name, value in self.node.client.state().items()}
-        return {**self.node.replica.state(), **own, "round": np.array([self.round], np.int64)}
+        return {**self.node.state(), "round": np.array([self.round], np.int64)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from a ``state()``; what happened since is caught up with."""
         if "round" not in state:
             raise InvalidSetting("checkpoint", "no round", "one of this federation")
-        self.node.replica.restore(state)
-        own = {
-            name.removeprefix("client/"): value
-            for name, value in state.items()
-            if name.startswith("client/")
-        }
-        self.node.client.restore(own)
+        self.node.restore(state)
         self.round = max(0, int(state["round"][0]) - 1)

@@ -5,6 +5,11 @@ What a runtime carries. It is given the time and messages and returns messages; 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
 from eris.core.errors import ErisError, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
@@ -201,6 +206,21 @@ class Node:
     @property
     def _others(self) -> tuple[int, ...]:
         return tuple(m for m in range(len(self.agreement.view.members)) if m != self.me)
+
+    # -- checkpoints --------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What this node holds: its replica, and what only its client knows."""
+        own = {f"client/{name}": value for name, value in self.client.state().items()}
+        return {**self.replica.state(), **own}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from a ``state()``."""
+        self.replica.restore(state)
+        client = ((k.removeprefix("client/"), v) for k, v in state.items() if "client/" in k)
+        self.client.restore(dict(client))
+
+    # -- following ----------------------------------------------------------------------------
 
     def look_ahead(self, horizon: int) -> None:
         """Let results up to a round be applied; those that have waited for that are."""

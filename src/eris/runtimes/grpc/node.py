@@ -328,11 +328,11 @@ class NetworkNode:
             return
         linger = self.settings.node.linger
         if not driver.complete.is_set():
-            self._reason = driver.member.incomplete
+            self._reason = driver.member.ending.missing()
             event(_log, logging.WARNING, "incomplete", problem=self._reason, waits_seconds=linger)
             await self._until(asyncio.wait({asyncio.create_task(driver.complete.wait())},
                                            timeout=linger))  # fmt: skip
-            self._reason = driver.member.incomplete
+            self._reason = driver.member.ending.missing()
         if not driver.complete.is_set():
             if not self._stopping.is_set():
                 self.journal.write("incomplete", round=driver.member.rounds, missing=self._reason)
