@@ -37,7 +37,9 @@ def state_of(rounds: int = 1) -> dict[str, Any]:
     directory = founded()
     join(directory, 0.0, "anna", max_share=1 / 3)
     join(directory, 0.0, "ben", client=False)
-    renew(directory, 1.0, "anna", rounds)
+    for round in range(1, rounds + 1):
+        for name in ("anna", "ben"):
+            renew(directory, 1.0, name, round)
     join(directory, 1.0, "cleo", aggregator=False, max_share=0.1)
     directory.leave(1.0, "cleo", "key of cleo")
     return directory.state()
