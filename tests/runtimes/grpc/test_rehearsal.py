@@ -54,8 +54,8 @@ def train(settings):
     assert (members[0].model != initial).any()
     # Cleo is started again, with her disk and without it.
     for state in (members[2].state(), None):
-        again = Standing(2, (view,), ("", "", ""), 9, 2)
-        cleo = Member(settings, again, initial, rounds=2, abstain_through=9)
+        cleo = Member(settings, Standing(2, (view,), ("", "", ""), 9, 3), initial, rounds=2,
+                      abstain_through=9)
         if state:
             cleo.restore(state)
         for out in cleo.start(0.0):
@@ -67,13 +67,12 @@ def train(settings):
 late = {}
 for name, rule in RULES.items():
     for compressor in (None, RandP(0.1)) if rule().works_compressed else (None,):
-        # No trim, of which three clients are too few; the rehearsal has more.
-        chosen = rule(trim=0.0) if name == "trimmed-mean" else rule()
+        chosen = rule(trim=0.34) if name == "trimmed-mean" else rule()
         agreed = Settings(
             n=70_000, plan=RandomPlan(3), rule=chosen, compressor=compressor, quorum=2,
             history=1,
         )
-        rehearse(agreed, 20)
+        rehearse(agreed)
         before = compiled()
         train(agreed)
         late[f"{name}, {compressor}"] = sorted(compiled() - before)

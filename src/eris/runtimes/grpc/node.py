@@ -74,7 +74,7 @@ class NetworkNode:
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
         self.initial = learners.initial_model(self.learner)
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
-        rehearse(self.agreed, settings.start_with)
+        rehearse(self.agreed)
         self.address = settings.address
         self._stopping = asyncio.Event()
         self._driver: Driver | None = None
