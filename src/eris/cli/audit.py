@@ -18,6 +18,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
@@ -175,14 +176,13 @@ def _show(
 ) -> None:
     from eris.experiments import audit_report as report
     from eris.experiments.audit_pictures import draw
+    from eris.experiments.wide import parts, widened
 
-    # A table that is cut short is of no use in a file.
-    if not console.is_terminal:
-        console.width = max(console.width, report.WIDTH)
+    widened(console, report.WIDTH)
     candidates = subject.candidates
     if answered:
         for part in report.shown(outcome, subject.settings.n):
-            console.print(part)
+            console.print(*(parts(part, console) if isinstance(part, Table) else [part]))
         report.write(report.document(outcome, name), json)
         made = draw(outcome, candidates, pictures)
         console.print(f"\nPictures: {', '.join(map(str, made))}", markup=False, soft_wrap=True)

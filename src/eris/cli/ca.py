@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 app = typer.Typer(
     help="""The certificates by which members know each other.
@@ -129,7 +129,7 @@ def show(folder: Folder) -> None:
 
     now, records = datetime.now(UTC), tls.issued(folder)
     authority = pem.certificates(folder / "ca.pem")[0]
-    table = Table("member", "valid until", "left", "key (SHA-256 begins)")
+    table = Table(Column("member", overflow="fold"), "valid until", "left", "key (SHA-256 begins)")
     for record in {each.name: each for each in records}.values():
         left = record.not_after - now
         remaining = pem.span(left) if left > timedelta(0) else "expired"

@@ -56,7 +56,8 @@ class Kind(StrEnum):
 def list_sources() -> None:
     """Data sets, where they come from, what a download weighs, and whether they are cached."""
     table = Table("data set", "package", "download", "licence", "in the cache")
-    table.columns[1].overflow = "fold"  # a version cut short is of no use
+    for column in table.columns:
+        column.overflow = "fold"  # a name or a version cut short is of no use
     for source in (*SOURCES, *WEIGHTS):
         try:
             cached = f"from {recorded(source.data).package}"

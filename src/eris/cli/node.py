@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from eris.core.errors import ErisError, InvalidSetting
 
@@ -174,7 +174,8 @@ def _show(
             f"Federation: round {federation['round']}, epoch {federation['epoch']} "
             f"from round {federation['from_round']}"
         )
-        table = Table("member", "address", "is", "round", "lease", "owns")
+        words = (Column(heading, overflow="fold") for heading in ("member", "address"))
+        table = Table(*words, "is", "round", "lease", "owns")
         names = [member["name"] for member in federation["members"]]
         for number, member in enumerate(federation["members"]):
             shards = [i for i, s in enumerate(federation["shards"]) if s["owner"] == number]

@@ -18,6 +18,7 @@ from eris.core.toml import one_of
 from eris.data.outputs import check_folder, check_picture
 from eris.experiments.extras import AUDIT, need
 from eris.experiments.store import runs_root
+from eris.experiments.wide import parts, widened
 
 if TYPE_CHECKING:
     from eris.experiments.audit_tables import AuditTable
@@ -96,7 +97,7 @@ def _runs(
     from eris.experiments.progress import shown_on
 
     done = experiments.reproduce(experiment, seeds, root, shown_on(console))
-    console.print(experiments.table(experiment, done))
+    console.print(*parts(experiments.table(experiment, done), console))
     base = ", ".join(f"{key} {value}" for key, value in experiment.base.items())
     told = f"Seeds {seeds[0]} to {seeds[-1]}; {base}. Mean ± deviation over the seeds."
     console.print(told, markup=False)
@@ -130,9 +131,8 @@ def _audits(
             return bars.enter_context(telling(console, label))
 
         outcomes = audit_tables.audited(table, seeds, root, begin)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDTH)
-    console.print(audit_tables.shown(table, outcomes))
+    widened(console, WIDTH)
+    console.print(*parts(audit_tables.shown(table, outcomes), console))
     first = next(iter(outcomes.values()))[0]["about"]
     said = ", ".join(f"{key} {first[key]}" for key in ("data", "model", "clients", "rounds"))
     console.print(

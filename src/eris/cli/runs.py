@@ -133,7 +133,7 @@ def methods(
     if name not in METHODS:
         raise InvalidSetting("method", name, one_of(METHODS, name))
     kind, settings = METHODS[name], settings_of(name)
-    console.print(f"{name}: {kind.paper}\n{_paragraphs(kind)}", markup=False, soft_wrap=True)
+    console.print(f"{name}: {kind.paper}\n{_paragraphs(kind)}", markup=False)
     if not settings:
         return
     hints = {**get_type_hints(LocalPrivacy), **get_type_hints(kind)}
@@ -158,4 +158,5 @@ def _paragraphs(kind: type) -> str:
     """The docstring without its examples."""
     lines = [line.strip() for line in (kind.__doc__ or "").strip().splitlines()]
     examples = next((i for i, line in enumerate(lines) if line.startswith(">>>")), len(lines))
-    return "\n".join(lines[:examples]).strip().replace("``", "")
+    paragraphs = "\n".join(lines[:examples]).strip().replace("``", "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -76,7 +76,7 @@ def shown(outcome: Outcome, coordinates: int) -> Iterator[RenderableType]:
 
 def about(outcome: Outcome) -> Table:
     """What was audited."""
-    grid = Table.grid(padding=(0, 2))
+    grid = Table.grid(Column(), Column(overflow="fold"), padding=(0, 2))
     for key, value in outcome.about.items():
         if key not in NOT_SHOWN:
             grid.add_row(Text(str(key), style="dim"), Text(str(value)))

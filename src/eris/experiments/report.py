@@ -118,10 +118,12 @@ def runs_table(summaries: Sequence[Summary], sort: str = "started") -> Table:
         )
     # What is derived is in `eris runs show`; here there is room for the main figures.
     metrics = [name for name in metrics if name == sort or not name.startswith(DERIVED)]
-    # Narrow, and what does not fit is folded: a name cut short cannot be typed.
-    table = Table(Column("run", no_wrap=True), box=None, padding=(0, 1, 0, 0))
-    for heading in ("method", "data", "rounds", *metrics, "up", "down", "state"):
+    # Narrow, and words that do not fit are folded: a name cut short cannot be typed.
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("run", "method", "data"):
         table.add_column(heading, overflow="fold")
+    for heading in ("rounds", *metrics, "up", "down", "state"):
+        table.add_column(heading, no_wrap=True)
     for one in sorted(summaries, key=lambda one: one.key(sort)):
         figures = [_figure(one.metrics.get(name)) for name in metrics]
         table.add_row(
@@ -168,7 +170,8 @@ def shown(run: Run) -> list[str]:
 def comparison(runs: Sequence[Run]) -> Table:
     """Runs side by side: figures, and the settings in which they differ."""
     summaries = [Summary.of(run) for run in runs]
-    table = Table("", *(Column(Text(one.name)) for one in summaries))
+    headings = (Text(""), *(Text(one.name) for one in summaries))
+    table = Table(*(Column(heading, overflow="fold") for heading in headings))
     metrics = list(dict.fromkeys(name for one in summaries for name in one.metrics))
     best = [_best(run) for run in runs]
     rows: list[tuple[str, list[str]]] = [

@@ -37,6 +37,7 @@ from eris.core.errors import InvalidSetting
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.printed import NOTHING, printed, tables
 from eris.experiments.recipe import Recipe
+from eris.experiments.wide import parts, widened
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.observers import Observer
 
@@ -210,7 +211,8 @@ def main(arguments: list[str] | None = None) -> int:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("Shatter", total=settings.rounds * len(settings.methods))
         found.extend(rows(settings, lambda: bar.advance(task)))
-    Console(width=max(console.width, 110)).print(as_table(settings, found))
+    wide = widened(Console(), 110)
+    wide.print(*parts(as_table(settings, found), wide))
     console.print(
         json.dumps({"settings": asdict(settings), "rows": [asdict(row) for row in found]})
     )

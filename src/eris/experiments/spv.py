@@ -38,6 +38,7 @@ from eris.core.streams import Stream
 from eris.data import CanarySplit, canaries, iid, load_imdb
 from eris.data.stories import Tokeniser, load_stories15m
 from eris.experiments.completion import Completed, Neighbours, Owners, Target
+from eris.experiments.wide import parts, widened
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
@@ -363,7 +364,8 @@ def main(arguments: list[str] | None = None) -> int:
         ):  # fmt: skip
             found.append(row)
     # In full also where lines are short: a cut number is of no use.
-    Console(width=max(console.width, 120)).print(as_table(settings, found))
+    wide = widened(Console(), 120)
+    wide.print(*parts(as_table(settings, found), wide))
     seconds = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - spent}
     console.print(json.dumps({**about, **seconds, "rows": [asdict(row) for row in found]}))
     return 0
