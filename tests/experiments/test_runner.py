@@ -247,7 +247,9 @@ def test_other_data_or_another_initial_model_is_not_the_same_run(
     stopped = runner.start(small(stripes), tmp_path, At(2, terminate))
     record = dict(stopped.about)
     stopped.note(data={**record["data"], "sha256": {"train": "00"}})
-    with pytest.raises(InvalidSetting, match=r"sha256 of the data is .* with which small started"):
+    with pytest.raises(
+        InvalidSetting, match=r"sha256 of train of the data mnist is .* with which small started"
+    ):
         runner.resume(stopped, Silent())
     stopped.note(data=record["data"], model={**record["model"], "initial": "00"})
     with pytest.raises(InvalidSetting, match="initial of the model"):
