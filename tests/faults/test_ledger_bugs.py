@@ -18,7 +18,7 @@ from faults.test_network_bugs import catch
 
 FORGOTTEN = (
     "has two results|has two views|but the round belongs to|has two states|no progress|"
-    "but has published in round"
+    "but has published in round|to which no result has led"
 )
 """What a federation comes to in which two directories have decided."""
 
