@@ -257,9 +257,10 @@ class Witness:
             self._check_kept(member)
             self.saw["a member ends incomplete"] += not member.finished
             for key in member.ending.unknown() if all_here else ():
-                held = Counter(one.node.replica.state_of(key) for one in members)
-                (version, _), times = held.most_common(1)[0]
-                if version and 2 * times > len(member.agreement.view.members):
+                held = Counter((one.node.replica.state_of(key), one.node.replica.updates[key])
+                               for one in members)  # fmt: skip
+                (_, trained), times = held.most_common(1)[0]
+                if trained and 2 * times > len(member.agreement.view.members):
                     raise LawBroken(f"member {member.me} does not know that segment {key} is "
                                     f"complete, although all are here")  # fmt: skip
         for member in finished:
