@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.parts import hosted_directory, renewed_after
 from support.node_files import load
 from support.registry import join, renew
@@ -25,7 +24,7 @@ def test_a_host_that_was_stopped_takes_nobody_for_lost(
     few = "+min_included = 2\nquorum = 2"
     state = f'+folder = "{tmp_path}"'
     settings = load(tmp_path, node=state, membership=membership, federation=few)
-    service = hosted_directory(settings, settings.agreement(30), Memory(settings.node.folder))
+    service = hosted_directory(settings, settings.agreement(30))
     directory, clock, pause = service.directory, service._clock, renewed_after(settings)
 
     def epoch_after(seconds: float, *heard: str) -> int:

@@ -96,7 +96,7 @@ class NetworkNode:
             self._checkpoints = Checkpoints(self.folder, self.agreed.fingerprint, memory)
             self._checkpoints.check()
             hosts = self.settings.membership.host_directory
-            service = hosted_directory(self.settings, self.agreed, memory) if hosts else None
+            service = hosted_directory(self.settings, self.agreed) if hosts else None
             transport = self._transport = self._open_transport(service)
             port = await transport.start()
             self.address = self.settings.reachable(port)

@@ -34,7 +34,7 @@ def renewed_after(settings: NodeSettings) -> float:
     return settings.membership.lease / 3
 
 
-def hosted_directory(settings: NodeSettings, agreed: Settings, memory: Memory) -> DirectoryService:
+def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryService:
     """The directory that a node hosts, as it was left.
 
     A new one is made only in a folder that is of no run yet: beside what is left of one, its ledger
@@ -49,7 +49,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings, memory: Memory) -
         "entropy": secrets.token_hex(32),
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
-    if memory.begun and not holds_federation(path):
+    if Memory(settings.node.folder).begun and not holds_federation(path):
         raise ErisError(
             f"{path} is missing or holds nothing, but what lies beside it is of a run that has "
             f"begun: the directory does not remember this federation; remove directory.sqlite* "
