@@ -88,8 +88,8 @@ DSC = "ERIS + DSC 3.3 %"
 SENTENCES = [
     ("audit.md", r"FedAvg [\d.]+ \({}\), ERIS [\d.]+ \({}\), ERIS with DSC [\d.]+ \({}\)",
      [of(12, row, "membership, 16 samples") for row in ("FedAvg", "ERIS", DSC)]),
-    ("audit.md", r" 4 samples [\d.]+ and [\d.]+ \({} and {}\)",
-     [of(12, row, "membership, 4 samples") for row in ("FedAvg", "ERIS")]),
+    ("audit.md", r" 4 samples [\d.]+, [\d.]+ and [\d.]+ \({}, {}, {}\)",
+     [of(12, row, "membership, 4 samples") for row in ("FedAvg", "ERIS", DSC)]),
     ("audit.md", r"64 samples [\d.]+ and [\d.]+ \({} and {}\)",
      [of(13, row, "membership, 64 samples") for row in ("FedAvg", "ERIS")]),
     ("audit.md", r"\([\d., ]+ against {}, {}, {}\)",
