@@ -139,7 +139,7 @@ def test_what_is_not_known_is_refused() -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(MissingExtra, match=r"dp-accounting is not .* eris-fl\[audit\]"):
+    with pytest.raises(MissingExtra, match=r"installed: dp-accounting; .*'eris-fl\[audit\]'"):
         accounted(claim(1.0), 1e-5)
 
 

@@ -37,12 +37,14 @@ def test_all_digits_are_there() -> None:
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "sklearn.datasets", raising=False)
-    with pytest.raises(DataUnavailable, match=r"`pip install eris-fl\[sklearn\]`, or give `path`"):
+    with pytest.raises(
+        DataUnavailable, match=r"'eris-fl\[sklearn\]'`, or give `path`"
+    ):
         load_digits()
 
 
 def test_there_is_nothing_to_fetch(tmp_path: Path) -> None:
-    with pytest.raises(DataUnavailable, match=r"come with scikit-learn \(`pip install eris-fl"):
+    with pytest.raises(DataUnavailable, match=r"come with scikit-learn \(`pip install 'eris-fl"):
         fetch("digits", cache=tmp_path)
     with pytest.raises(InvalidSetting, match="data set is 'digit'; expected one of mnist, fash"):
         load("digit")

@@ -127,7 +127,7 @@ def test_a_weight_other_than_the_agreed_one_is_refused() -> None:
     runtime = federate(paper(training, RandP(0.3)), training, clients=CLIENTS)
     update, samples, steps = training(1, runtime.nodes[1].model, 1)
     runtime.nodes[1].begin(1, 0.0)
-    with pytest.raises(InvalidSetting, match="samples is 5; expected 4, as agreed in the view"):
+    with pytest.raises(InvalidSetting, match="samples of client-1 is 5; expected 4, as agreed"):
         runtime.nodes[1].contribute(update, samples + 1, steps)
 
 

@@ -316,11 +316,11 @@ class Replica:
     def seal(self, result: Result) -> Result:
         """A result just applied, with the digest of the state it led to.
 
-        One that waits for others (where shards are drawn anew) has led to none yet.
+        Where shards are drawn anew it may have to wait for others, and has led to none yet.
         """
-        key = result.header.key
-        if self.versions[key] != result.header.round:
+        if self.agreement.settings.plan.rotate:
             return result
+        key = result.header.key
         sealed = replace(result, digest=self.digest(key)[:DIGEST_BYTES])
         if not self._lean:
             self._log[key][result.header.round] = sealed
