@@ -37,9 +37,7 @@ def test_all_digits_are_there() -> None:
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.delitem(sys.modules, "sklearn.datasets", raising=False)
-    with pytest.raises(
-        DataUnavailable, match=r"'eris-fl\[sklearn\]'`, or give `path`"
-    ):
+    with pytest.raises(DataUnavailable, match=r"'eris-fl\[sklearn\]'`, or give `path`"):
         load_digits()
 
 
