@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
-SUITE := $(PYTEST) -n 2 --dist loadfile -m "not slow"
+# In the order of files: sorted by their number of tests, the slow ones with real nodes would come last.
+SUITE := $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 # The oldest protobuf that is supported, and the compiler of its time: code that an older compiler
 # made runs under newer ones, not the other way round.
 OLDEST := $(VENV)/oldest
