@@ -125,6 +125,11 @@ class Witness:
                 self._check(message, member.me)
                 self._published[member.me] = max(self._published[member.me], name[1])
 
+    def made_up(self, member: Member, message: Message) -> None:
+        """A member lies. What it contributes itself counts like any other update, if it fits."""
+        if isinstance(message, Contribution):
+            self._sent[message.header.key, message.header.round][member.me].append(message)
+
     def received(self, message: Message) -> None:
         """A message has reached a member."""
         if isinstance(message, Snapshot):

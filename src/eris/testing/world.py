@@ -214,6 +214,7 @@ class World:
         self._note_fault()
         draw = Stream(self.seed, "lie", int(1000 * self.now), host.number)
         for lie in lies(host.member, draw):
+            self.witness.made_up(host.member, lie.message)
             self._spread(host, lie, partial(self._deceive, decode(encode(lie.message)), None))
         if host.joined is not None and not self.authority.roster:
             self._call(host, partial(self._boast, host, host.joined, host.mark))
