@@ -225,6 +225,7 @@ class Member:
             self.evidence.asks(out)
             return out + self._proceed(now)
         version, astray = replica.versions[header.key], header.key in replica.astray
+        waited = replica.waits(header.key)
         ours = header.federation == self.agreement.settings.fingerprint
         if header.sender == source and ours and not isinstance(message, Refusal):
             self._learn(message, source)
@@ -235,7 +236,8 @@ class Member:
                 return []
         out = self.node.receive(message, source)
         if isinstance(message, Result | Snapshot):
-            if replica.versions[header.key] != version or replica.waits(header.key):
+            # What waits for its predecessor is news once, however often it is sent.
+            if replica.versions[header.key] != version or replica.waits(header.key) != waited:
                 self._hear(now)
             if header.key in replica.astray and not astray:
                 self._retry_at = min(self._retry_at, now)

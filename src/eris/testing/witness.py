@@ -127,7 +127,7 @@ class Witness:
 
     def made_up(self, member: Member, message: Message) -> None:
         """A member lies. What it contributes itself counts like any other update, if it fits."""
-        if isinstance(message, Contribution):
+        if isinstance(message, Contribution) and not self.settings.masked:
             self._sent[message.header.key, message.header.round][member.me].append(message)
 
     def received(self, message: Message) -> None:
