@@ -1,4 +1,4 @@
-"""Small images on disk, in the format of MNIST: ten kinds of stripes, with noise on them."""
+"""The command, and images in the format of MNIST: ten kinds of stripes, with noise on them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from eris.core.streams import Stream
 from eris.data.idx import encode_idx
 from eris.data.images import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS
+from support.command import Eris
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,14 @@ def stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / images).write_bytes(encode_idx(pictures.astype(np.uint8)))
         (folder / labels).write_bytes(encode_idx(kinds))
     return folder
+
+
+@pytest.fixture
+def eris(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Eris:
+    """The command, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("ERIS_RUNS", raising=False)
+    return Eris(monkeypatch, capsys)

@@ -27,16 +27,6 @@ SOURCE = Path(package.__file__).parent
 COMMAND = typer.main.get_command(app)
 
 
-@pytest.fixture
-def eris(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Eris:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("ERIS_RUNS", raising=False)
-    return Eris(monkeypatch, capsys)
-
-
 def told(text: str) -> list[str]:
     """The one command in a text, as a shell would read it."""
     (line,) = re.findall(r"`eris ([^`]*)`", text)

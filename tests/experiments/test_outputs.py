@@ -17,16 +17,6 @@ SMALL = {"data.clients": 4, "data.samples": 8, "training.rounds": 2, "data.canar
 
 
 @pytest.fixture
-def eris(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Eris:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("ERIS_RUNS", raising=False)
-    return Eris(monkeypatch, capsys)
-
-
-@pytest.fixture
 def run(tmp_path: Path, stripes: Path, eris: Eris) -> Run:
     asked = {**SMALL, "data.path": str(stripes), "engine.record": True, "name": "one"}
     return runner.start(Recipe().changed(asked), Path("runs"), Silent())

@@ -6,9 +6,6 @@ import json
 import logging
 import os
 import resource
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +17,7 @@ import pytest
 
 from eris.core.errors import ErisError
 from eris.runtimes.grpc.journal import LOST, Journal, read
+from support.killed import killed_while_writing
 
 
 @pytest.fixture
@@ -75,16 +73,7 @@ def test_every_line_survives_the_kill_of_its_process(path: Path) -> None:
         "    journal.write('round closed', round=round)\n"
         "    sys.stdout.write(f'{round}\\n'); sys.stdout.flush()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    with process.stdout as told:
-        for _ in range(100):
-            assert told.readline()
-        process.send_signal(signal.SIGKILL)
-        acknowledged = [99, *map(int, told.read().split("\n")[:-1])][-1]
-    assert process.wait() == -signal.SIGKILL
+    acknowledged = killed_while_writing(program, path)
     found = rounds(path)
     assert found == list(range(len(found)))
     assert len(found) > acknowledged

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +11,7 @@ from eris.core.errors import ErisError
 from eris.protocol.membership import View
 from eris.protocol.transcript import Record, Transcript, encoded_record
 from eris.runtimes.grpc.recorder import RECORDS, TRANSCRIPT, Recorder
+from support.killed import killed_while_writing
 from support.limits import files_of_at_most
 
 NAMES = ("anna", "ben", "cleo")
@@ -76,16 +74,7 @@ def test_every_message_survives_the_kill_of_its_process(tmp_path: Path) -> None:
         "    recorder.received(float(number), 1, b'message')\n"
         "    sys.stdout.write(f'{number}\\n'); sys.stdout.flush()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    with process.stdout as told:
-        for _ in range(100):
-            assert told.readline()
-        process.send_signal(signal.SIGKILL)
-        acknowledged = [99, *map(int, told.read().split("\n")[:-1])][-1]
-    assert process.wait() == -signal.SIGKILL
+    acknowledged = killed_while_writing(program, tmp_path)
     recorder = Recorder(tmp_path, 0, "settings")
     times = [record.time for record in closed(recorder, tmp_path).records]
     assert times == list(range(len(times)))
