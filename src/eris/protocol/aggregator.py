@@ -106,6 +106,14 @@ class Aggregator:
         self._overdue = True
         return self.finish()
 
+    def withhold(self, key: Key) -> list[Result]:
+        """Close a segment as it is, whoever was heard; nothing if it is closed already."""
+        if key in self._closed or not self._may_publish:
+            return []
+        self._open.pop(key, None)
+        self._closed.add(key)
+        return [self._withheld(key, self.round, self.replica.versions[key])]
+
     @property
     def done(self) -> bool:
         """Whether nothing of the current round is worth waiting for any more."""

@@ -60,6 +60,10 @@ class Evidence:
         if final:
             self._final.setdefault(key, {})[peer] = state
 
+    def told(self, key: Key) -> bool:
+        """Whether anybody has said what it holds; not enough, or the segment would have moved."""
+        return bool(self._held.get(key))
+
     def moved(self, key: Key) -> None:
         """The segment has a new state here: what was said of others before is of no use."""
         self._asked.pop(key, None)

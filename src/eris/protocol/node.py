@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from eris.core.errors import ErisError, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
-from eris.protocol.agreement import Agreement
+from eris.protocol.agreement import Agreement, Key
 from eris.protocol.client import Client
 from eris.protocol.evidence import Evidence
 from eris.protocol.messages import (
@@ -121,6 +121,10 @@ class Node:
         """Let the aggregator enter a round; what it still had of the one before is closed."""
         finished = self._publish(self.aggregator.finish())
         return finished + self._publish(self.aggregator.begin(round, now))
+
+    def withhold(self, key: Key) -> list[Outgoing]:
+        """Close an own segment of the current round without a mean: it stays as it is here."""
+        return self._publish(self.aggregator.withhold(key))
 
     def _check(self, message: Message, source: int) -> None:
         header = message.header

@@ -13,6 +13,9 @@ from eris.protocol.messages import CatchUp, Contribution, Outgoing, Refusal
 from eris.protocol.node import Node
 from eris.protocol.standing import LOOKAHEAD
 
+PATIENCE = 8
+"""Times of asking for which an owner that is behind waits for two that agree."""
+
 
 class Ownership:
     """What a node may publish, and its segments that are open.
@@ -30,6 +33,8 @@ class Ownership:
         """While it is not known what was published before: by client, the round it was heard in."""
         self._early: dict[int, set[tuple[Key, int]]] = {}
         """By round: (segment, client) of contributions that came before it could be opened."""
+        self._behind: dict[Key, tuple[int, float]] = {}
+        """By segment: the version at which a client was found to be ahead, and since when."""
 
     @property
     def unsure(self) -> bool:
@@ -67,7 +72,7 @@ class Ownership:
         if version < contribution.based_on < header.round:
             # A client that is further on has what this owner lacks.
             ask = node.agreement.header(node.me, max(1, round), key)
-            return [Outgoing((source,), CatchUp(ask, version))]
+            return [Outgoing((source,), CatchUp(ask, version)), *self._insist(contribution, now)]
         if self._doubt is not None and source != node.me:
             self._doubt[source] = header.round
             self._resolve(header.round)
@@ -81,6 +86,23 @@ class Ownership:
             reason = f"this owner publishes no result of round {header.round}"
             out.append(Outgoing((source,), Refusal(back, reason, no_result=True)))
         return out + self.invite(now)
+
+    def _insist(self, contribution: Contribution, now: float) -> list[Outgoing]:
+        """Go on from the own state if those that are ahead have told theirs, and no two agree.
+
+        So it is when many came back with what they had stored, each of another round. A result
+        that is withheld makes this state the newest: the others find that theirs was dropped.
+        """
+        key, round = contribution.header.key, contribution.header.round
+        version = self.node.replica.versions[key]
+        before, since = self._behind.get(key, (version, now))
+        self._behind[key] = version, (since if before == version else now)
+        settings = self.node.agreement.settings
+        patience = settings.catch_up_after + PATIENCE * settings.retry_every
+        if now < self._behind[key][1] + patience or not self.node.evidence.told(key):
+            return []
+        out = self.open(round, now)
+        return out + (self.node.withhold(key) if self.node.aggregator.round == round else [])
 
     def invite(self, now: float) -> list[Outgoing]:
         """Ask for contributions again that came before their round could be opened."""
