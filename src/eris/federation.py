@@ -14,7 +14,6 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eris.core.errors import InvalidSetting, PrivacyWarning
-from eris.core.prune import Prune
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
@@ -35,7 +34,7 @@ from eris.session import Budget, Engine, Fit, RoundRecord, Session
 from eris.training.population import Population, Trainers
 from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
 
-OF_THE_METHOD = {"n", "plan", "compressor", "masks", "shift", "initial"}
+OF_THE_METHOD = {"n", "plan", "scheme", "initial"}
 
 
 class RefusedWarning(UserWarning):
@@ -110,14 +109,10 @@ class Federation:
             raise InvalidSetting("sampled", count, f"1 to {len(self.names)}, the clients")
         weights = [1] * len(self.names) if samples is None else [int(s) for s in samples]
         parts = method.compose(self.names[:count], weights[:count])
-        if parts.masks == "independent" and samples is None:
-            expected = "every client's number of samples: the paper's mode agrees on weights"
-            raise InvalidSetting("samples", None, expected)
-        if parts.masks == "independent" and self.sampled is not None:
-            expected = "nothing: every client has a reference, which needs a lasting membership"
-            raise InvalidSetting("sampled", self.sampled, expected)
-        if isinstance(parts.compressor, Prune) and parts.compressor.pseudo and self.sampled:
-            expected = "nothing: clients keep what they withheld, which needs a lasting membership"
+        if samples is None:
+            parts.scheme.check_view(replace(parts.view, samples=None))
+        if parts.scheme.lasting and self.sampled is not None:
+            expected = f"nothing: {parts.scheme.lasting}, which needs a lasting membership"
             raise InvalidSetting("sampled", self.sampled, expected)
         self._privacy = parts.privacy
         if self.sampled is not None:
@@ -126,9 +121,7 @@ class Federation:
         agreed = Settings(
             n=len(self.initial),
             plan=parts.plan,
-            compressor=parts.compressor,
-            masks=parts.masks,
-            shift=parts.shift,
+            scheme=parts.scheme,
             rule=self.rule,
             seed=self.seed,
             initial=model_digest(self.initial),

@@ -16,6 +16,7 @@ from eris.core.rules import FedAdam, FedAvg
 from eris.core.shards import RandomPlan
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
+from eris.protocol.schemes import Independent, scheme_for
 from eris.protocol.settings import Settings
 from eris.runtimes.local import LocalRuntime
 from eris.testing import (
@@ -46,9 +47,7 @@ def paper(
         n=training.n,
         plan=RandomPlan(shards, rotate),
         rule=FedAvg(0.05),
-        compressor=compressor,
-        masks="independent",
-        estimate=estimate,
+        scheme=Independent(compressor, estimate=estimate),
         segment_size=20,
         seed=training.seed,
     )
@@ -57,8 +56,7 @@ def paper(
 def mean_of_references(runtime: LocalRuntime) -> Doubles:
     total = np.zeros(N)
     for share, node in zip(SHARES, runtime.nodes, strict=False):
-        assert node.client.own_reference is not None
-        total += share * node.client.own_reference
+        total += share * node.client.sender.state()["reference"]
     return total
 
 
@@ -113,8 +111,7 @@ def test_a_client_advances_only_where_it_was_included() -> None:
     runtime = federate(agreed, training, clients=CLIENTS, faults=faults)
     runtime.run_round(training)
     shard_map = agreed.plan.at(N, agreed.seed)
-    own = runtime.nodes[5].client.own_reference
-    assert own is not None
+    own = runtime.nodes[5].client.sender.state()["reference"]
     assert not own[shard_map.coordinates(0)].any()
     assert own[shard_map.coordinates(1)].any()
     assert own[shard_map.coordinates(2)].any()
@@ -185,7 +182,12 @@ def test_one_reference_gives_the_papers_iterates(compressor: MaskCompressor) -> 
 def test_the_default_is_the_papers_iteration_with_a_shared_mask(compressor: MaskCompressor) -> None:
     training = SyntheticTraining(N, 7)
     agreed = Settings(
-        n=N, plan=RandomPlan(3), rule=FedAvg(0.05), compressor=compressor, segment_size=20, seed=7
+        n=N,
+        plan=RandomPlan(3),
+        rule=FedAvg(0.05),
+        scheme=scheme_for(compressor),
+        segment_size=20,
+        seed=7,
     )
     runtime = federate(agreed, training, clients=CLIENTS)
     for round in range(1, 51):
@@ -206,7 +208,9 @@ def test_independent_masks_differ_and_a_result_then_shows_single_clients() -> No
     runtime = federate(agreed, training, clients=CLIENTS)
     counts = np.zeros(400, int)
     for client in range(CLIENTS):
-        counts[runtime.agreement.kept(1, client).among(np.arange(400))] += 1
+        kept = runtime.agreement.coding.kept(1, client)
+        assert kept is not None
+        counts[kept.among(np.arange(400))] += 1
     assert np.mean(counts[counts > 0] == 1) > 0.7
 
 
@@ -217,8 +221,8 @@ def step_with(included: tuple[int, ...], estimate: Estimate) -> Doubles:
     """x₀ − x₁ when only these clients' contributions arrive, in the paper's mode, all kept."""
     training = SyntheticTraining(N, 9)
     agreed = Settings(
-        n=N, plan=RandomPlan(2), rule=FedAvg(1.0), compressor=RandP(1.0), masks="independent",
-        estimate=estimate, min_included=len(included),
+        n=N, plan=RandomPlan(2), rule=FedAvg(1.0), min_included=len(included),
+        scheme=Independent(RandP(1.0), estimate=estimate),
     )  # fmt: skip
     faults = ChosenFaults(
         lost_links=lambda sender, receiver, round: sender < CLIENTS and sender not in included
@@ -268,9 +272,7 @@ def test_equal_weights_make_both_unbiased() -> None:
 
 def test_any_rule_takes_the_estimate() -> None:
     training = SyntheticTraining(N, 3)
-    agreed = Settings(
-        n=N, plan=RandomPlan(3), rule=FedAdam(0.05), compressor=RandP(0.3), masks="independent"
-    )
+    agreed = Settings(n=N, plan=RandomPlan(3), rule=FedAdam(0.05), scheme=Independent(RandP(0.3)))
     runtime = federate(agreed, training, clients=CLIENTS)
     for _ in range(5):
         runtime.run_round(training)

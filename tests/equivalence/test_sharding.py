@@ -33,6 +33,7 @@ from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardP
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.protocol.replica import Replica
+from eris.protocol.schemes import scheme_for
 from eris.protocol.settings import Settings
 from eris.runtimes.faults import Fault
 from eris.runtimes.local import LocalRuntime
@@ -85,7 +86,7 @@ class Case:
             n=self.n,
             plan=self.plan,
             rule=self.rule,
-            compressor=self.compressor,
+            scheme=scheme_for(self.compressor),
             segment_size=self.segment_size,
             seed=self.seed,
         )
@@ -142,7 +143,7 @@ def plans(shards: int) -> list[ShardPlan]:
 def test_every_rule(rule: ServerRule, compressor: MaskCompressor | None) -> None:
     if compressor is not None and not rule.works_compressed:
         with pytest.raises(ValueError, match="order statistics of compressed values"):
-            Settings(n=N, rule=rule, compressor=compressor)
+            Settings(n=N, rule=rule, scheme=scheme_for(compressor))
         return
     Case(rule, compressor, RandomPlan(7)).check()
     Case(rule, compressor, WeightedPlan((1, 2, 3)), segment_size=11).check()

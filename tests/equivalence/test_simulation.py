@@ -12,6 +12,7 @@ from eris.core.compress import QSGD, RandK, RandP
 from eris.core.prune import Prune
 from eris.core.rules import CoordinateMedian, FedAdam, FedNova
 from eris.core.shards import ContiguousPlan, RandomPlan
+from eris.protocol.schemes import Independent, Masked, Pruned, Quantised
 from eris.protocol.settings import Settings
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.faults import Fault, FaultPlan
@@ -30,17 +31,17 @@ N, CLIENTS, ROUNDS = 300, 7, 6
 MODES = {
     "central": Settings(n=N),
     "sharded": Settings(n=N, plan=RandomPlan(5), segment_size=20),
-    "dsc": Settings(n=N, plan=RandomPlan(7), compressor=RandP(0.2)),
-    "rand-k": Settings(n=N, plan=ContiguousPlan(3), compressor=RandK(30)),
-    "paper mode": Settings(n=N, plan=RandomPlan(4), compressor=RandP(0.2), masks="independent"),
-    "quantised": Settings(n=N, plan=RandomPlan(3), compressor=QSGD()),
-    "unshifted": Settings(n=N, plan=RandomPlan(3), compressor=RandP(0.3), shift=False),
-    "rotating": Settings(n=N, plan=RandomPlan(4, rotate=2), compressor=RandP(0.5)),
+    "dsc": Settings(n=N, plan=RandomPlan(7), scheme=Masked(RandP(0.2))),
+    "rand-k": Settings(n=N, plan=ContiguousPlan(3), scheme=Masked(RandK(30))),
+    "paper mode": Settings(n=N, plan=RandomPlan(4), scheme=Independent(RandP(0.2))),
+    "quantised": Settings(n=N, plan=RandomPlan(3), scheme=Quantised(QSGD())),
+    "unshifted": Settings(n=N, plan=RandomPlan(3), scheme=Masked(RandP(0.3), shift=False)),
+    "rotating": Settings(n=N, plan=RandomPlan(4, rotate=2), scheme=Masked(RandP(0.5))),
     "median": Settings(n=N, plan=RandomPlan(4), rule=CoordinateMedian()),
     "adam": Settings(n=N, plan=RandomPlan(4), rule=FedAdam(bias_correction=True)),
     "nova": Settings(n=N, plan=RandomPlan(2), rule=FedNova()),
-    "priprune": Settings(n=N, compressor=Prune(rate=0.1), shift=False),
-    "pseudo-pruning": Settings(n=N, compressor=Prune(energy=0.6, pseudo=True), shift=False),
+    "priprune": Settings(n=N, scheme=Pruned(Prune(rate=0.1))),
+    "pseudo-pruning": Settings(n=N, scheme=Pruned(Prune(energy=0.6, pseudo=True))),
 }
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from eris.core.errors import MalformedMessage
-from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
-from eris.protocol.agreement import Agreement, Key, Segment
-from eris.protocol.client import Client
+from eris.protocol.agreement import Agreement, Key
+from eris.protocol.client import Client, Prepared
 from eris.protocol.directory import Directory
 from eris.protocol.evidence import Evidence
 from eris.protocol.member import Member, Phase
@@ -180,11 +179,9 @@ def test_a_client_that_sends_to_the_old_owner(monkeypatch: pytest.MonkeyPatch) -
     """Caught by: no contribution outside the shards of whoever receives it."""
     contribution = Client._contribution
 
-    def contribution_to_the_first(
-        self: Client, segment: Segment, piece: Vector, samples: int, steps: int
-    ) -> Outgoing | None:
-        made = contribution(self, segment, piece, samples, steps)
-        owner = self.agreement._views[0].view.owners[segment.shard]
+    def contribution_to_the_first(self: Client, prepared: Prepared, key: Key) -> Outgoing | None:
+        made = contribution(self, prepared, key)
+        owner = self.agreement._views[0].view.owners[key[0]]
         return made if made is None or made.to == (self.me,) else replace(made, to=(owner,))
 
     monkeypatch.setattr(Client, "_contribution", contribution_to_the_first)

@@ -19,6 +19,7 @@ from eris.core.compress import QSGD, Natural, RandK, RandP
 from eris.core.rules import CoordinateMedian, FedAdam, FedAvgM, FedYogi, TrimmedMean
 from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardPlan
 from eris.core.streams import Stream
+from eris.protocol.schemes import Independent, Masked, Quantised
 from eris.protocol.settings import Settings
 from eris.runtimes.faults import Fault, FaultPlan
 from eris.runtimes.local import LocalRuntime
@@ -45,18 +46,19 @@ MODES = [
          settings={"rule": FedAdam(0.1)}),
     Mode("median", ContiguousPlan, settings={"rule": CoordinateMedian(0.1)}),
     Mode("shared rand-p", RandomPlan,
-         settings={"compressor": RandP(0.3), "rule": FedAdam(0.1, bias_correction=True)}),
+         settings={"scheme": Masked(RandP(0.3)), "rule": FedAdam(0.1, bias_correction=True)}),
     Mode("shared rand-k, shards turn every round", lambda a: RandomPlan(a, rotate=1),
-         settings={"compressor": RandK(12), "rule": FedYogi(0.1)}),
+         settings={"scheme": Masked(RandK(12)), "rule": FedYogi(0.1)}),
     Mode("short memory", RandomPlan,
-         settings={"compressor": RandP(0.3), "rule": FedAvgM(0.1), "history": 1}),
-    Mode("quantiser", RandomPlan, settings={"compressor": QSGD(8)}),
+         settings={"scheme": Masked(RandP(0.3)), "rule": FedAvgM(0.1), "history": 1}),
+    Mode("quantiser", RandomPlan, settings={"scheme": Quantised(QSGD(8))}),
     Mode("quantiser, shards turn", lambda a: RandomPlan(a, rotate=2),
-         settings={"compressor": Natural()}),
-    Mode("paper", RandomPlan, settings={"compressor": RandP(0.3), "masks": "independent"}),
+         settings={"scheme": Quantised(Natural())}),
+    Mode("paper", RandomPlan, settings={"scheme": Independent(RandP(0.3))}),
     Mode("paper, unbiased, shards turn", lambda a: RandomPlan(a, rotate=3),
-         settings={"compressor": RandK(12), "masks": "independent", "estimate": "unbiased"}),
-    Mode("two servers", RandomPlan, servers=2, settings={"compressor": RandP(0.3), "quorum": 4}),
+         settings={"scheme": Independent(RandK(12), estimate="unbiased")}),
+    Mode("two servers", RandomPlan, servers=2,
+         settings={"scheme": Masked(RandP(0.3)), "quorum": 4}),
     Mode("two servers, shards turn", lambda a: RandomPlan(a, rotate=1), servers=2),
 ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from eris.protocol.client import Client
 from eris.protocol.codec import encode
 from eris.protocol.messages import Contribution, Outgoing, Result
 from eris.protocol.replica import Replica
+from eris.protocol.schemes import Independent, Masked
 from eris.runtimes.faults import FaultPlan
 from eris.testing import ChosenFaults, LawBroken, Laws, SyntheticTraining, federate
 from support.faulty import N, dense, run
@@ -85,7 +86,7 @@ def test_a_contribution_to_an_old_reference_is_caught(monkeypatch: pytest.Monkey
         version = self.replica.versions[contribution.header.key]
         return receive(self, replace(contribution, based_on=version))
 
-    agreed = dense(compressor=RandP(0.5))
+    agreed = dense(scheme=Masked(RandP(0.5)))
 
     # Client 3 hears of no result of shard 0 for a while and so compresses against an old state.
     def deaf(sender: int, receiver: int, round: int) -> bool:
@@ -166,6 +167,6 @@ def test_a_reference_that_moves_without_being_included_is_caught(
         follow(self, replace(result, included=result.included | {self.me}))
 
     monkeypatch.setattr(Client, "follow", follow_always)
-    agreed = dense(compressor=RandP(0.5), masks="independent")
+    agreed = dense(scheme=Independent(RandP(0.5)))
     with pytest.raises(LawBroken, match=r"s and the mean of the s_k are .* apart"):
         run(agreed, FaultPlan(seed=4, drop=0.3), rounds=6)

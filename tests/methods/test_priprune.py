@@ -16,6 +16,7 @@ from eris.protocol.client import Client
 from eris.protocol.membership import View
 from eris.protocol.messages import Contribution
 from eris.protocol.replica import Replica
+from eris.protocol.schemes import Scheme
 from eris.protocol.settings import Settings
 from eris.session import Fit
 from eris.testing import assert_same_bits, initial_model
@@ -97,9 +98,9 @@ def test_the_server_never_gets_a_value_that_was_withheld() -> None:
     assert 0.3 < min(shares) <= max(shares) <= ADAPTIVE.energy
 
 
-def client_of(rule: FedAvgRule | FedNova, compressor: object) -> Client:
+def client_of(rule: FedAvgRule | FedNova, scheme: Scheme) -> Client:
     view = View.central(["anna", "ben", "cleo"])
-    settings = Settings(n=4, rule=rule, compressor=compressor, shift=False)  # type: ignore[arg-type]
+    settings = Settings(n=4, rule=rule, scheme=scheme)
     agreement = Agreement(settings, view)
     return Client(agreement, 0, Replica(agreement, np.zeros(4, np.float32)))
 
@@ -108,8 +109,8 @@ UPDATE = np.array([4, -3, 2, 1], np.float32)
 
 
 def test_what_is_kept_moved_by_all_local_steps_also_where_the_server_divides_by_them() -> None:
-    compressor = ADAPTIVE.compose(["anna"], [1]).compressor
-    plain, nova = client_of(FedAvgRule(0.5), compressor), client_of(FedNova(0.5), compressor)
+    scheme = ADAPTIVE.compose(["anna"], [1]).scheme
+    plain, nova = client_of(FedAvgRule(0.5), scheme), client_of(FedNova(0.5), scheme)
     for client in (plain, nova):
         client.begin(1, 0.0)
         (out,) = client.contribute(UPDATE, samples=1, steps=4)
@@ -118,15 +119,15 @@ def test_what_is_kept_moved_by_all_local_steps_also_where_the_server_divides_by_
         assert (
             values.tolist() == [v / 4 if client is nova else v for v in (-3, 2, 1)][-len(values) :]
         )
-        assert client.training_model(np.full(4, 9, np.float32))[0] == -2
+        assert client.sender.training_model(np.full(4, 9, np.float32))[0] == -2
 
 
 def test_a_step_beyond_float32_is_not_kept() -> None:
-    client = client_of(FedAvgRule(0.5), ADAPTIVE.compose(["anna"], [1]).compressor)
+    client = client_of(FedAvgRule(0.5), ADAPTIVE.compose(["anna"], [1]).scheme)
     client.begin(1, 0.0)
     client.contribute(np.array([np.inf, 1, 1, 1], np.float32), samples=1)
     model = np.full(4, 9, np.float32)
-    assert_same_bits(client.training_model(model), model)
+    assert_same_bits(client.sender.training_model(model), model)
 
 
 def test_clients_that_keep_something_are_not_sampled() -> None:

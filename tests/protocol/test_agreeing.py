@@ -19,6 +19,7 @@ from eris.protocol.agreement import Agreement
 from eris.protocol.membership import View
 from eris.protocol.messages import Header, Refusal
 from eris.protocol.node import Node
+from eris.protocol.schemes import Independent, Masked, Quantised
 from eris.protocol.settings import Settings
 from support.machines import N, begin, federation, only_answer, to_owner, untouched
 
@@ -38,8 +39,6 @@ def agreed(**changes: Any) -> Settings:
         ({"plan": ContiguousPlan(2, rotate=-1)}, "rotate is -1; expected 0"),
         ({"plan": WeightedPlan((1, 0))}, r"weights\[1\] is 0; expected a positive finite number"),
         ({"plan": WeightedPlan((1, 1e9))}, r"weights\[0\] is 1; expected a share of at least"),
-        ({"masks": "own"}, "masks is 'own'; expected one of shared, independent"),
-        ({"estimate": "best"}, "estimate is 'best'; expected one of renormalised, unbiased"),
         ({"non_finite": "ignore"}, "non_finite is 'ignore'; expected one of refuse, clip, zero"),
         ({"min_included": 0}, "min_included is 0; expected at least 1"),
         ({"quorum": 0}, "quorum is 0; expected at least 1"),
@@ -53,21 +52,15 @@ def agreed(**changes: Any) -> Settings:
         ({"retry_every": 0.0}, "retry_every is 0.0; expected a positive number of seconds"),
         ({"retry_every": math.nan}, "retry_every is nan; expected a positive number of seconds"),
         ({"seed": -1}, r"seed is -1; expected an integer from 0 to 2\*\*64 - 1"),
-        ({"compressor": TopK(0.1)}, "compressor is 'top-k'; expected an unbiased one"),
         (
-            {"compressor": RandP(0.1), "rule": CoordinateMedian()},
+            {"scheme": Masked(RandP(0.1)), "rule": CoordinateMedian()},
             "rule is 'coordinate-median'; expected a mean: order statistics of compressed values",
         ),
         (
-            {"compressor": QSGD(), "rule": TrimmedMean()},
+            {"scheme": Quantised(QSGD()), "rule": TrimmedMean()},
             "rule is 'trimmed-mean'; expected a mean: order statistics of compressed values",
         ),
-        ({"compressor": RandK(101)}, "kept_count is 101; expected at most n = 100 coordinates"),
-        ({"masks": "independent"}, "masks is 'independent'; expected rand-p or rand-k as the"),
-        (
-            {"masks": "independent", "compressor": QSGD()},
-            "masks is 'independent'; expected rand-p or rand-k as the compressor",
-        ),
+        ({"scheme": Masked(RandK(101))}, "kept_count is 101; expected at most n = 100 coordinates"),
         (
             {"plan": RandomPlan(4, rotate=2), "rule": FedAdam(bias_correction=True)},
             "plan.rotate is 2; expected 0 with bias correction",
@@ -125,7 +118,7 @@ def test_a_view_that_does_not_fit_the_settings() -> None:
         Agreement(agreed(), view)
     with pytest.raises(InvalidSetting, match="owners is 0; expected one for each of 4 shards"):
         Agreement(agreed(), View(("a", "b"), (0, 1), owners=()))
-    paper = agreed(plan=RandomPlan(3), compressor=RandP(0.1), masks="independent")
+    paper = agreed(plan=RandomPlan(3), scheme=Independent(RandP(0.1)))
     with pytest.raises(InvalidSetting, match="samples is None; expected every client's weight"):
         Agreement(paper, view)
 
@@ -137,10 +130,10 @@ def test_a_model_that_does_not_fit_the_settings() -> None:
 
 
 def test_every_setting_changes_the_fingerprint() -> None:
-    base = agreed(compressor=RandP(0.1))
+    base = agreed(scheme=Masked(RandP(0.1)))
     others = [
-        agreed(compressor=RandP(0.2)),
-        agreed(compressor=RandK(10)),
+        agreed(scheme=Masked(RandP(0.2))),
+        agreed(scheme=Masked(RandK(10))),
         agreed(),
         replace(base, n=101),
         replace(base, plan=RandomPlan(5)),
@@ -148,8 +141,10 @@ def test_every_setting_changes_the_fingerprint() -> None:
         replace(base, plan=RandomPlan(4, rotate=1)),
         replace(base, rule=FedAvg(0.5)),
         replace(base, rule=FedAvgM()),
-        replace(base, masks="independent"),
-        replace(base, estimate="unbiased"),
+        replace(base, scheme=Independent(RandP(0.1))),
+        replace(base, scheme=Independent(RandP(0.1), estimate="unbiased")),
+        replace(base, scheme=Masked(RandP(0.1), shift=False)),
+        replace(base, scheme=Quantised(QSGD())),
         replace(base, precision=FixedPoint(32.0)),
         replace(base, non_finite="zero"),
         replace(base, segment_size=9),
@@ -164,7 +159,7 @@ def test_every_setting_changes_the_fingerprint() -> None:
     ]
     prints = {settings.fingerprint for settings in (base, *others)}
     assert len(prints) == 1 + len(others)
-    assert agreed(compressor=RandP(0.1)).fingerprint == base.fingerprint
+    assert agreed(scheme=Masked(RandP(0.1))).fingerprint == base.fingerprint
     assert 0 <= base.fingerprint < 2**64
 
 
@@ -184,7 +179,7 @@ def test_a_header_names_what_it_is_about() -> None:
 
 
 def test_the_paper_mode_refuses_a_weight_that_was_not_agreed() -> None:
-    nodes = federation(compressor=RandP(0.5), masks="independent")
+    nodes = federation(scheme=Independent(RandP(0.5)))
     begin(nodes, 1)
     message = to_owner(nodes[2])
     refusal = only_answer(nodes[0].receive(replace(message, samples=99), 2), Refusal, 2)

@@ -11,20 +11,19 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
 from eris.core.rules import FedAdam
-from eris.core.shards import RandomPlan
 from eris.protocol.client import Client
 from eris.protocol.node import Node
 from eris.protocol.replica import Replica
-from eris.protocol.settings import Settings
+from eris.protocol.schemes import Independent, Masked, Pruned
 from eris.testing import assert_same_bits, initial_model
 from support.machines import TRAINING, N, federation, play, result_at
 
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
     "adam": {"rule": FedAdam(bias_correction=True)},
-    "dsc": {"compressor": RandP(0.5)},
-    "paper mode": {"compressor": RandP(0.5), "masks": "independent"},
-    "pseudo-pruning": {"compressor": Prune(energy=0.5, pseudo=True), "shift": False},
+    "dsc": {"scheme": Masked(RandP(0.5))},
+    "paper mode": {"scheme": Independent(RandP(0.5))},
+    "pseudo-pruning": {"scheme": Pruned(Prune(energy=0.5, pseudo=True))},
 }
 
 
@@ -33,7 +32,9 @@ def restored(nodes: list[Node]) -> list[Node]:
     fresh = [Node(node.agreement, node.me, initial_model(N, 1)) for node in nodes]
     for new, old in zip(fresh, nodes, strict=True):
         new.replica.restore({key: value.copy() for key, value in old.replica.state().items()})
-        new.client.restore({key: value.copy() for key, value in old.client.state().items()})
+        new.client.sender.restore(
+            {key: value.copy() for key, value in old.client.sender.state().items()}
+        )
     return fresh
 
 
@@ -46,8 +47,8 @@ def test_machines_go_on_from_their_states(mode: str) -> None:
     for new, old in zip(again, nodes, strict=True):
         assert new.replica.versions == old.replica.versions
         assert new.replica.updates == old.replica.updates
-        model = old.client.training_model(old.model)
-        assert_same_bits(new.client.training_model(new.model), model)
+        model = old.client.sender.training_model(old.model)
+        assert_same_bits(new.client.sender.training_model(new.model), model)
         for key in old.replica.versions:
             assert new.replica.digest(key) == old.replica.digest(key)
     for round in (4, 5):
@@ -55,19 +56,19 @@ def test_machines_go_on_from_their_states(mode: str) -> None:
         play(again, round)
     for new, old in zip(again, nodes, strict=True):
         assert_same_bits(new.model, old.model)
-        assert new.client.state().keys() == old.client.state().keys()
-        for name, value in old.client.state().items():
-            assert np.array_equal(new.client.state()[name], value, equal_nan=True)
+        assert new.client.sender.state().keys() == old.client.sender.state().keys()
+        for name, value in old.client.sender.state().items():
+            assert np.array_equal(new.client.sender.state()[name], value, equal_nan=True)
 
 
 def test_a_restored_machine_does_not_share_what_it_was_given() -> None:
     nodes = federation(**MODES["paper mode"])
     play(nodes, 1)
-    replica, client = nodes[0].replica.state(), nodes[0].client.state()
+    replica, client = nodes[0].replica.state(), nodes[0].client.sender.state()
     kept = {key: value.copy() for key, value in {**replica, **client}.items()}
     fresh = Node(nodes[0].agreement, 0, initial_model(N, 1))
     fresh.replica.restore(kept)
-    fresh.client.restore({"reference": kept["reference"]})
+    fresh.client.sender.restore({"reference": kept["reference"]})
     for value in kept.values():
         value[:] = 0
     assert_same_bits(fresh.model, nodes[0].model)
@@ -95,7 +96,7 @@ def test_a_state_that_does_not_fit_changes_nothing(name: str, damage: str) -> No
 def test_the_papers_mode_needs_a_clients_own_reference(state: dict[str, Any]) -> None:
     client = federation(**MODES["paper mode"])[2].client
     with pytest.raises(InvalidSetting, match="reference of member 2"):
-        client.restore(state)
+        client.sender.restore(state)
 
 
 def test_results_are_forgotten_up_to_a_round_and_remembered_without_being_applied() -> None:
@@ -117,14 +118,14 @@ def test_results_are_forgotten_up_to_a_round_and_remembered_without_being_applie
 
 
 def test_unshifted_masks_leave_coordinates_that_nobody_kept_where_they_are() -> None:
-    nodes = federation(compressor=RandP(0.5), shift=False)
+    nodes = federation(scheme=Masked(RandP(0.5), shift=False))
     assert nodes[0].replica.reference is None
     play(nodes, 1)
     kept = np.zeros(N, bool)
     agreement = nodes[0].agreement
     for key, segment in agreement.segments(1).items():
         mask = np.zeros(segment.size, np.float32)
-        mask[agreement.places(1, key)] = 1
+        mask[np.isin(segment.coordinates, agreement.coding.coordinates(1, key, 0))] = 1
         whole = np.zeros(N, np.float32)
         segment.scatter(whole, mask)
         kept |= whole == 1
@@ -140,14 +141,13 @@ def test_unshifted_masks_leave_coordinates_that_nobody_kept_where_they_are() -> 
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"compressor": Prune(rate=0.1)}, "shift is True; expected False"),
-        ({"compressor": RandP(0.5), "shift": False, "masks": "independent"}, "masks is"),
-        ({"compressor": Prune(rate=0.1), "shift": False, "masks": "independent"}, "masks is"),
+        ({"shift": False}, "shift is False; expected True"),
+        ({"estimate": "best"}, "estimate is 'best'; expected one of renormalised, unbiased"),
     ],
 )
-def test_shift_and_masks_that_do_not_go_together(wrong: dict[str, Any], says: str) -> None:
+def test_independent_masks_that_cannot_be(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        Settings(n=N, plan=RandomPlan(2), **wrong)
+        Independent(RandP(0.5), **wrong)
     assert says in str(refused.value)
 
 
@@ -155,5 +155,5 @@ def test_a_client_that_keeps_nothing_trains_from_the_federations_model() -> None
     nodes = federation()
     client = Client(nodes[0].agreement, 0, nodes[0].replica)
     model = initial_model(N, 5)
-    assert client.training_model(model) is model
-    assert client.state() == {}
+    assert client.sender.training_model(model) is model
+    assert client.sender.state() == {}

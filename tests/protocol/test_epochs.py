@@ -11,6 +11,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement
 from eris.protocol.membership import View
+from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from support.machines import N
@@ -41,11 +42,11 @@ def test_roles_are_checked(clients: tuple[int, ...], owners: tuple[int, ...], sa
 
 
 def test_an_agreement_in_another_view_derives_the_same_and_speaks_of_its_epoch() -> None:
-    settings = Settings(n=N, plan=RandomPlan(2), compressor=RandP(0.5))
+    settings = Settings(n=N, plan=RandomPlan(2), scheme=Masked(RandP(0.5)))
     first = Agreement(settings, EVERYONE)
     other = first.in_view(EVERYONE.in_epoch(3, (4, 5, 6), (6, 4)))
     assert other.segments(2) is first.segments(2)
-    assert other.kept(2) is first.kept(2)
+    assert other.coding.kept(2, 0) is first.coding.kept(2, 0)
     assert other.keys == first.keys
     assert first.header(0, 1, (0, 0)).epoch == 0
     assert other.header(0, 1, (0, 0)).epoch == 3

@@ -14,6 +14,7 @@ from eris.core.shards import RandomPlan
 from eris.protocol.member import Member, Phase
 from eris.protocol.membership import NOBODY, View
 from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Refusal, Result
+from eris.protocol.schemes import Independent, Masked
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled, Standing
 from eris.testing import assert_same_bits, initial_model
@@ -427,7 +428,7 @@ def test_a_newcomer_takes_what_two_members_hold_or_the_owner_does() -> None:
 # -- restarts ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("agreed", [{}, {"compressor": RandP(0.5)}])
+@pytest.mark.parametrize("agreed", [{}, {"scheme": Masked(RandP(0.5))}])
 def test_a_member_goes_on_from_its_checkpoint(agreed: dict[str, Any]) -> None:
     members = [member(me, agreed=agreed) for me in range(3)]
     play(members, 3)
@@ -478,8 +479,8 @@ def test_a_checkpoint_without_a_round_is_refused() -> None:
 def test_what_only_the_simulator_can_do_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"plan\.rotate is 2; expected 0 on a network"):
         member(0, agreed={"plan": RandomPlan(2, rotate=2)})
-    independent = {"compressor": RandP(0.5), "masks": "independent"}
-    with pytest.raises(InvalidSetting, match="masks is 'independent'; expected shared"):
+    independent = {"scheme": Independent(RandP(0.5))}
+    with pytest.raises(InvalidSetting, match="scheme is 'independent'; expected another one"):
         member(0, agreed=independent)
 
 

@@ -30,6 +30,7 @@ from eris.protocol.messages import (
     Share,
 )
 from eris.protocol.node import Node
+from eris.protocol.schemes import Masked, scheme_for
 from eris.protocol.settings import Settings
 from eris.testing import assert_same_bits, initial_model
 from support.machines import (
@@ -124,7 +125,7 @@ def test_a_contribution_to_a_round_that_is_not_open_changes_nothing() -> None:
 
 @pytest.mark.parametrize("compressor", [None, RandP(0.5)], ids=["dense", "compressed"])
 def test_a_contribution_to_an_old_state_is_not_counted(compressor: Compressor | None) -> None:
-    nodes = federation(compressor=compressor)
+    nodes = federation(scheme=scheme_for(compressor))
     begin(nodes, 1)
     for member in range(3):
         for out in contributions(nodes[member], 1):
@@ -250,7 +251,7 @@ def test_a_payload_of_another_shape_is_refused(payload: Payload, reason: str) ->
 
 
 def test_the_kept_set_of_another_round_is_refused() -> None:
-    nodes = federation(compressor=RandP(0.5))
+    nodes = federation(scheme=Masked(RandP(0.5)))
     begin(nodes, 1)
     message = to_owner(nodes[2])
     wrong = replace(message, payload=replace(message.payload, stream=message.payload.stream ^ 1))

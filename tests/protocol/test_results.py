@@ -14,6 +14,7 @@ from eris.core.compress import Compressor, RandP, encode_values
 from eris.core.rules import FedAdam, FedAvg, FedAvgM
 from eris.core.shards import RandomPlan
 from eris.protocol.messages import CatchUp, Payload, Result, Snapshot
+from eris.protocol.schemes import Independent, scheme_for
 from eris.testing import assert_same_bits
 from support.machines import begin, federation, only_answer, play, result_at, to_owner
 
@@ -144,10 +145,10 @@ def test_catching_up_by_results_from_any_peer() -> None:
 def test_catching_up_by_snapshot_when_results_are_gone(
     rule: FedAvg | FedAvgM | FedAdam, compressor: Compressor | None
 ) -> None:
-    nodes = federation(history=2, rule=rule, compressor=compressor)
+    nodes = federation(history=2, rule=rule, scheme=scheme_for(compressor))
     for round in range(1, 7):
         play(nodes, round)
-    late = federation(history=2, rule=rule, compressor=compressor)[3]
+    late = federation(history=2, rule=rule, scheme=scheme_for(compressor))[3]
     for key in late.replica.versions:
         ask = CatchUp(late.agreement.header(3, 6, key), 0)
         snapshot = only_answer(nodes[2].receive(ask, 3), Snapshot, 3)
@@ -193,9 +194,9 @@ def test_a_snapshot_of_another_shape_is_refused(
     change: Callable[[Snapshot], Snapshot], reason: str
 ) -> None:
     rule, compressor = FedAvgM(0.5), RandP(0.5)
-    nodes = federation(history=2, rule=rule, compressor=compressor)
+    nodes = federation(history=2, rule=rule, scheme=scheme_for(compressor))
     play(nodes, 1)
-    late = federation(history=2, rule=rule, compressor=compressor)[3]
+    late = federation(history=2, rule=rule, scheme=scheme_for(compressor))[3]
     digest = late.replica.digest((0, 0))
     late.receive(change(nodes[0].replica.snapshot((0, 0), 0)), 0)
     assert reason in late.refused[-1]
@@ -211,7 +212,7 @@ def short() -> Payload:
 def test_where_every_result_counts_no_snapshot_is_taken(mode: str) -> None:
     changes: dict[str, Any] = {"plan": RandomPlan(2, rotate=2)}
     if mode == "paper":
-        changes = {"compressor": RandP(0.5), "masks": "independent"}
+        changes = {"scheme": Independent(RandP(0.5))}
     nodes = federation(history=1, **changes)
     for round in range(1, 6):
         play(nodes, round)

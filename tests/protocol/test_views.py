@@ -17,6 +17,7 @@ from eris.core.shards import RandomPlan
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Result
+from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Observation, Transcript
 from eris.runtimes.faults import FaultPlan
@@ -30,7 +31,7 @@ def recorded(*, servers: int = 0, faults: int | None = None, shards: int = 3) ->
     """A run of five clients, three of whom own a shard unless there are servers."""
     training = SyntheticTraining(N, 1)
     agreed = Settings(
-        n=N, plan=RandomPlan(shards), rule=FedAvg(0.1), compressor=RandP(0.5), segment_size=8
+        n=N, plan=RandomPlan(shards), rule=FedAvg(0.1), scheme=Masked(RandP(0.5)), segment_size=8
     )
     runtime = federate(
         agreed,
@@ -360,7 +361,7 @@ def test_results_are_the_same_to_every_observer() -> None:
 def test_recording_does_not_change_a_run() -> None:
     training = SyntheticTraining(N, 1)
     agreed = Settings(
-        n=N, plan=RandomPlan(3), rule=FedAvg(0.1), compressor=RandP(0.5), segment_size=8
+        n=N, plan=RandomPlan(3), rule=FedAvg(0.1), scheme=Masked(RandP(0.5)), segment_size=8
     )
     plain = federate(agreed, training, clients=CLIENTS)
     for _ in range(ROUNDS):

@@ -42,6 +42,7 @@ from eris.protocol.messages import (
     Share,
     Snapshot,
 )
+from eris.protocol.schemes import scheme_for
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.runtimes.faults import FaultPlan
@@ -105,7 +106,7 @@ def largest(agreement: Agreement, message: Message, compressor: Compressor | Non
     size = agreement.segments(header.round)[header.key].size
     kept = size
     if isinstance(compressor, RandP | RandK):
-        kept = len(agreement.places(header.round, header.key))
+        kept = len(agreement.coding.coordinates(header.round, header.key, 0))
     match message:
         case Contribution():
             if isinstance(compressor, QSGD):
@@ -138,7 +139,7 @@ def test_every_message_of_a_run_obeys_the_wire_law(
         n=6_007,
         plan=WeightedPlan((1, 2, 3)) if members == 3 else RandomPlan(3),
         rule=FedAdam(),
-        compressor=compressor,
+        scheme=scheme_for(compressor),
         segment_size=701,
         history=1,
         quorum=1,
@@ -157,7 +158,7 @@ def test_every_message_of_a_run_obeys_the_wire_law(
         return update, MOST_SAMPLES if member == 2 else 1_000, member + 1
 
     # Member 2 claims more samples than it may, unchecked: the owners refuse it.
-    runtime.nodes[2].client.prepare = lambda update, samples, steps=1: update  # type: ignore[method-assign]
+    runtime.nodes[2].client.sender.check_weight = lambda *_: None  # type: ignore[method-assign]
     for _ in range(4):
         runtime.run_round(train)
     kinds = set()

@@ -16,6 +16,7 @@ from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.membership import View
 from eris.protocol.messages import CatchUp, Contribution, Result
+from eris.protocol.schemes import Independent, Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.cohort import Cohort
@@ -230,8 +231,8 @@ HEAVY = {
 MODES: dict[str, dict[str, Any]] = {
     "dense": {},
     "segments": {"segment_size": 4},
-    "shifted": {"compressor": RandP(0.4)},
-    "paper mode": {"compressor": RandP(0.4), "masks": "independent"},
+    "shifted": {"scheme": Masked(RandP(0.4))},
+    "paper mode": {"scheme": Independent(RandP(0.4))},
     "rotating": {"plan": RandomPlan(SHARDS, rotate=2)},
 }
 ROUNDS = range(1, 17)
@@ -283,7 +284,7 @@ def test_a_run_under_heavy_losses_goes_on_from_its_state(kind: str, mode: str, s
 
 
 def test_a_restored_run_may_be_wound_back() -> None:
-    run = Run(replace(HEAVY["all"]), compressor=RandP(0.4), masks="independent").rounds(1, 2, 3)
+    run = Run(replace(HEAVY["all"]), scheme=Independent(RandP(0.4))).rounds(1, 2, 3)
     state = {name: np.array(value) for name, value in run.stations.state().items()}
     first = [said(report) for report in run.rounds(4, 5, 6).reports[3:]]
     run.stations.restore(3, state)

@@ -81,4 +81,4 @@ def untouched(node: Node) -> bool:
     """Whether nothing has been counted in the node's first segment."""
     assert node.aggregator is not None
     state = node.aggregator._open.get((0, 0))
-    return state is None or not state.included
+    return state is None or not state.collector.included

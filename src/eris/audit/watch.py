@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.compress import Encoding, MaskCompressor, decode_values
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Indices, Vector
 from eris.protocol.agreement import Agreement, Key, Segment
@@ -231,7 +230,6 @@ class _Round:
         self.results: dict[Key, Result] = {}
         self.published: dict[int, set[Key]] = {}
         self._seen: dict[tuple[int, int], NDArray[np.bool_]] = {}
-        self._layouts: dict[int, tuple[Indices, Indices]] = {}
 
     def note(self, observer: int, message: Contribution) -> None:
         """A contribution reached an observer."""
@@ -240,7 +238,7 @@ class _Round:
         client, key = message.header.sender, message.header.key
         if key not in self.contributions[client]:
             try:
-                values = self._values(message)
+                values = self.agreement.coding.read(message, self.segments[key])
             except (ErisError, KeyError):
                 return  # what an owner would have refused
             self.contributions[client][key] = _Sent(message.based_on, message.steps, values)
@@ -256,21 +254,9 @@ class _Round:
 
     # -- reading ------------------------------------------------------------------------------
 
-    def coordinates(self, key: Key, client: int) -> Indices:
-        """The coordinates of a segment that a client sends in this round."""
-        if self.agreement.settings.masked:
-            return self.agreement.kept_coordinates(self.round, key, client)
-        segment = self.agreement.segments(self.round)[key]
-        return segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
-
     def layout(self, client: int) -> tuple[Indices, Indices]:
         """The coordinates of all that a client sends, piece after piece, and the pieces' edges."""
-        who = client if self.agreement.settings.masks == "independent" else 0
-        if who not in self._layouts:
-            parts = [self.coordinates(key, client) for key in self.places]
-            edges = np.cumsum([0, *map(len, parts)])
-            self._layouts[who] = np.concatenate(parts), edges
-        return self._layouts[who]
+        return self.agreement.coding.layout(self.round, client)
 
     @property
     def segments(self) -> dict[Key, Segment]:
@@ -281,31 +267,12 @@ class _Round:
         """What a client sent, in its places of a whole vector; 0 where nothing was heard."""
         whole = np.zeros(self.agreement.settings.n, np.float32)
         for key, sent in self.contributions.get(client, {}).items():
-            whole[self.coordinates(key, client)] = sent.values
+            whole[self.agreement.coding.coordinates(self.round, key, client)] = sent.values
         return whole
 
-    def _values(self, contribution: Contribution) -> Vector:
-        """The values of a contribution as they travelled, unscaled, one a coordinate."""
-        compressor, encoded = self.agreement.settings.compressor, contribution.payload.encoded
-        key, client = contribution.header.key, contribution.header.sender
-        size = self.agreement.segments(self.round)[key].size
-        if compressor is None:
-            return decode_values(encoded, Encoding.DENSE, size)
-        if not isinstance(compressor, MaskCompressor):
-            return compressor.decode(encoded, size)
-        return decode_values(encoded, Encoding.KEPT, len(self.coordinates(key, client)))
-
-    def result(self, result: Result) -> Vector | None:
-        """A published mean, unscaled; of the whole segment where masks are independent."""
-        if result.payload is None:
-            return None
-        key, settings = result.header.key, self.agreement.settings
-        if self.agreement.download_encoding == Encoding.KEPT:
-            size, encoding = len(self.coordinates(key, 0)), Encoding.KEPT
-        else:
-            size, encoding = self.agreement.segments(self.round)[key].size, Encoding.DENSE
-        values = decode_values(result.payload.encoded, encoding, size)
-        return values if settings.rule.values_mixed(3) == 3 else None
+    def results_for(self, observer: int) -> list[Result]:
+        """The results of this round that reached an observer."""
+        return [self.results[key] for key in sorted(self.published.get(observer, ()))]
 
 
 class _Known:
@@ -313,12 +280,7 @@ class _Known:
 
     def __init__(self, agreement: Agreement, replica: Replica) -> None:
         self.agreement, self.replica = agreement, replica
-        settings = agreement.settings
-        self.independent = settings.masks == "independent"
-        self.guessed: dict[int, Vector] = {}
-        """The paper's mode: every client's own reference, as far as published results tell."""
-        self.tracked: dict[int, Vector] = {}
-        """The same from the contributions themselves, for who sees them."""
+        self.reader = agreement.coding.reader()
         self._means: tuple[Vector, Vector] | None = None
 
     def published(self, round: _Round, observer: int) -> NDArray[np.bool_]:
@@ -344,80 +306,44 @@ class _Known:
             steps = float(next((one.steps for one in mine.values()), 1))
             mean_steps = self._mean_steps(round, observer)
         if self.replica.reference is not None:
-            update = sent + self._reference(client, coordinates, exact=True)
+            update = sent + self.reader.reference(self.replica, client, coordinates, exact=True)
         if published:
             guess = self._mean(round, observer, coordinates)
             if self.replica.reference is not None:
-                guess = guess + self._reference(client, coordinates, exact=False)
+                guess = guess + self.reader.reference(
+                    self.replica, client, coordinates, exact=False
+                )
         return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps)
 
     def _readable(self, key: Key, sent: _Sent) -> bool:
         """Whether the reference it was compressed against is the one these observers hold."""
-        return not self.agreement.settings.shifted or sent.based_on == self.replica.versions[key]
-
-    def _reference(self, client: int, coordinates: Indices, *, exact: bool) -> Vector:
-        """What a client's contributions are the difference to."""
-        assert self.replica.reference is not None
-        if not self.independent:
-            return self.replica.reference[coordinates]
-        # Where shards move, nobody has seen all that was sent of a coordinate.
-        known = self.tracked if exact and not self.agreement.settings.plan.rotate else self.guessed
-        return self._of(known, client)[coordinates]
-
-    def _of(self, known: dict[int, Vector], client: int) -> Vector:
-        return known.setdefault(client, np.zeros(self.agreement.settings.n, np.float32))
+        return self.replica.reference is None or sent.based_on == self.replica.versions[key]
 
     # -- what was published -------------------------------------------------------------------
 
     def _mean(self, round: _Round, observer: int, at: Indices) -> Vector:
         """The mean over those who sent a coordinate; 0 where it is not known."""
         if self._means is None:
-            self._means = self._sums(round, observer)
+            self._means = self.reader.sums(round.round, round.results_for(observer))
         sums, weights = self._means[0][at], self._means[1][at]
         return np.divide(sums, weights, out=np.zeros(len(at), np.float32), where=weights > 0)
 
     def _mean_steps(self, round: _Round, observer: int) -> float:
         """The local steps of the included clients, by their samples."""
-        results = [round.results[key] for key in round.published.get(observer, ())]
+        results = round.results_for(observer)
         samples = sum(result.samples for result in results)
         return sum(result.sample_steps for result in results) / samples if samples else 1.0
-
-    def _sums(self, round: _Round, observer: int) -> tuple[Vector, Vector]:
-        """Σ w_k v_k over the included clients, and Σ w_k, by coordinate."""
-        n = self.agreement.settings.n
-        sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
-        for key in sorted(round.published.get(observer, ())):
-            result = round.results[key]
-            values = round.result(result)
-            if values is None:
-                continue
-            total = np.float32(result.samples)
-            if self.independent:
-                self.agreement.segments(round.round)[key].scatter(sums, total * values)
-            else:
-                at = round.coordinates(key, 0)
-                sums[at], weights[at] = total * values, total
-        if self.independent:
-            for client, at in self._included(round, observer):
-                weights[at] += np.float32(self.agreement.agreed_samples(client, 0))
-        return sums, weights
-
-    def _included(self, round: _Round, observer: int) -> Iterator[tuple[int, Indices]]:
-        """Clients, and the coordinates of theirs that are in what was published to an observer."""
-        published = round.published.get(observer, set())
-        there = {key: round.results[key].included for key in published
-                 if round.results[key].payload is not None}  # fmt: skip
-        for client in sorted(frozenset().union(*there.values())):
-            coordinates, edges = round.layout(client)
-            chosen = [client in there.get(key, ()) for key in round.places]
-            yield client, coordinates[np.repeat(chosen, np.diff(edges))]
 
     # -- going on -----------------------------------------------------------------------------
 
     def advance(self, round: _Round, observer: int, messages: Sequence[Result | Snapshot]) -> None:
         """Take in what reached these observers in a round."""
-        if self.independent:
-            self._follow_references(round, observer)
+        self.reader.follow(
+            round.round,
+            round.results_for(observer),
+            lambda at: self._mean(round, observer, at),
+            round.sent,
+        )
         self._means = None
         for message in messages:
             try:
@@ -427,12 +353,3 @@ class _Known:
                     self.replica.offer(message)
             except ErisError:
                 continue  # what a member would have refused tells an observer nothing
-
-    def _follow_references(self, round: _Round, observer: int) -> None:
-        """s_k ← s_k + γ·v_k of every included client, exactly or as far as the mean tells."""
-        step = np.float32(self.agreement.kept(round.round).scale)
-        # The kept set is one of the whole vector, and so is its γ.
-        step *= np.float32(self.agreement.shift_step(next(iter(round.segments.values()))))
-        for client, at in self._included(round, observer):
-            self._of(self.guessed, client)[at] += step * self._mean(round, observer, at)
-            self._of(self.tracked, client)[at] += step * round.sent(client)[at]

@@ -339,7 +339,7 @@ def _about_node(transcript: Transcript, module: nn.Module, candidates: int) -> d
     if isinstance(settings, GossipSettings):
         method = f"{settings.method}, {settings.nodes} nodes"
     else:
-        sent = "all coordinates" if settings.compressor is None else str(settings.compressor)
+        sent = str(settings.scheme)
         method = f"{settings.plan.shards} shards; {sent}"
     return {
         "view of": "all members" if me is None else f"{names[me]} (member {me})",

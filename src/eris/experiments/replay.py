@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from eris.core.errors import ErisError, InvalidSetting
-from eris.core.shift import advance, difference, estimate
+from eris.core.shift import difference
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
 from eris.protocol.membership import View
+from eris.protocol.messages import Contribution, Result
 from eris.protocol.settings import Settings
 from eris.training.trainer import LocalUpdate, Trainer, as_update
 
@@ -136,10 +137,8 @@ class _Replay:
         trainers: Mapping[str, Trainer],
         journals: Mapping[str, Sequence[Mapping[str, Any]]],
     ) -> None:
-        if settings.masks == "independent" or settings.plan.rotate:
+        if settings.scheme.in_step or settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
-        if settings.compressor is not None and not settings.masked:
-            raise InvalidSetting("compressor", settings.compressor.name, "rand-p, rand-k or none")
         self.settings, self.trainers, self.initial = settings, trainers, initial
         self.results = published(journals)
         self.agreement = _central(settings, _members(journals))
@@ -223,37 +222,34 @@ class _Replay:
         self, result: Published, before: _State, updates: Mapping[str, LocalUpdate]
     ) -> _State:
         """The mean of the included clients' segments, and the server's step along it."""
-        settings, segment = self.settings, self.segments[result.key]
-        places = None
-        if settings.masked:
-            places = self.agreement.places(result.round, result.key)
-        size = segment.size if places is None else len(places)
-        mean = settings.rule.collector(size, settings.precision, settings.non_finite)
-        sample_steps = 0
+        segment, coding, rule = self.segments[result.key], self.agreement.coding, self.settings.rule
+        collector = coding.collector(result.round, segment)
         for client, update in updates.items():
-            vector = update.vector
-            if settings.rule.normalises_steps:
-                vector = vector / np.float32(update.steps)
-            values = segment.gather(vector)
-            if before.reference is not None:
-                values = difference(values, before.reference)
-            mean.add(values if places is None else values[places], update.samples, client)
-            sample_steps += update.samples * update.steps
-        increment = mean.result()
-        if places is not None:
-            increment = np.zeros(segment.size, np.float32)
-            scale = np.float32(self.agreement.kept(result.round).scale)
-            increment[places] = mean.result() * scale
-        return self._step(before, increment, segment, sample_steps / mean.weight)
-
-    def _step(self, before: _State, increment: Vector, segment: Segment, steps: float) -> _State:
-        direction, reference = increment, before.reference
-        if reference is not None:
-            direction = estimate(reference, increment)
-            reference = advance(reference, increment, self.agreement.shift_step(segment))
+            collector.take(self._contribution(result, before, client, update))
+        header = self.agreement.header(len(self.agreement.view.clients), result.round, result.key)
+        included, payload = frozenset(collector.included), collector.finish()
+        samples, steps = collector.samples, collector.sample_steps
+        made = Result(header, result.previous, included, samples, steps, payload)
+        direction, reference = coding.move(made, segment, before.reference)
         count = before.updates + 1
-        model, slots = self.settings.rule.step(before.model, direction, before.slots, count, steps)
+        model, slots = rule.step(before.model, direction, before.slots, count, steps / samples)
         return _State(model, reference, tuple(slots), count)
+
+    def _contribution(
+        self, result: Published, before: _State, client: str, update: LocalUpdate
+    ) -> Contribution:
+        """What a client had to send for a result."""
+        segment, coding = self.segments[result.key], self.agreement.coding
+        member, round = self.agreement.view.members.index(client), result.round
+        vector = update.vector
+        if self.settings.rule.normalises_steps:
+            vector = vector / np.float32(update.steps)
+        piece = coding.pick(round, segment, member, segment.gather(vector))
+        if before.reference is not None:
+            piece = difference(piece, coding.pick(round, segment, member, before.reference))
+        payload = coding.encode(piece, segment, round, member)
+        header = self.agreement.header(member, round, result.key)
+        return Contribution(header, result.previous, update.samples, update.steps, payload)
 
     def _update(self, client: str, round: int, versions: Versions) -> LocalUpdate:
         name = client, round, versions
@@ -279,7 +275,7 @@ class _Replay:
         def filled(value: float) -> Vector:
             return np.full(segment.size, value, np.float32)
 
-        reference = filled(0.0) if self.settings.shifted else None
+        reference = filled(0.0) if self.settings.scheme.shifted else None
         slots = tuple(filled(value) for value in self.settings.rule.initial)
         return _State(segment.gather(self.initial), reference, slots)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from eris.core.compress import Compressor, RandP
+from eris.core.compress import Compressor, MaskCompressor, RandP
 from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.core.shards import (
     ContiguousPlan,
@@ -24,6 +24,7 @@ from eris.core.toml import one_of
 from eris.methods.method import Composition
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.membership import View
+from eris.protocol.schemes import Independent, Scheme, scheme_for
 
 PLANS: dict[str, Callable[[int, int], ShardPlan]] = {
     "random": RandomPlan,
@@ -80,9 +81,7 @@ class ERIS:
         """The parts for these clients."""
         count = len(names) if self.aggregators is None else self.aggregators
         view = View.serverless(list(names), aggregators=count, samples=tuple(samples))
-        return Composition(
-            view, self._plan(count), self._compressor(), self.masks, privacy=self.privacy
-        )
+        return Composition(view, self._plan(count), self._scheme(), self.privacy)
 
     def _plan(self, count: int) -> ShardPlan:
         if self.plan == "contiguous":
@@ -105,10 +104,17 @@ class ERIS:
             raise InvalidSetting("plan", self.plan, f"one of {', '.join(PLANS)}")
         return PLANS[self.plan](count, self.rotate)
 
-    def _compressor(self) -> Compressor | None:
-        if self.kept_fraction is None:
-            return self.compressor
-        if self.compressor is not None:
-            found = (self.kept_fraction, self.compressor.name)
-            raise InvalidSetting("kept_fraction, compressor", found, "one of the two")
-        return RandP(self.kept_fraction)
+    def _scheme(self) -> Scheme:
+        compressor = self.compressor
+        if self.kept_fraction is not None:
+            if compressor is not None:
+                found = (self.kept_fraction, compressor.name)
+                raise InvalidSetting("kept_fraction, compressor", found, "one of the two")
+            compressor = RandP(self.kept_fraction)
+        if self.masks not in ("shared", "independent"):
+            raise InvalidSetting("masks", self.masks, "one of shared, independent")
+        if self.masks == "independent":
+            if not isinstance(compressor, MaskCompressor):
+                raise InvalidSetting("masks", "independent", "rand-p or rand-k as the compressor")
+            return Independent(compressor)
+        return scheme_for(compressor)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
-from eris.core.compress import Compressor
-from eris.core.prune import Prune
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.gossip import GossipSettings, Peer
 from eris.protocol.membership import View
+from eris.protocol.schemes import Dense, Scheme
 
 
 @dataclass(frozen=True)
@@ -21,9 +20,7 @@ class Composition:
 
     view: View
     plan: ShardPlan
-    compressor: Compressor | Prune | None = None
-    masks: Literal["shared", "independent"] = "shared"
-    shift: bool = True
+    scheme: Scheme = field(default_factory=Dense)
     privacy: LocalPrivacy | None = None
 
 

@@ -17,15 +17,16 @@ from typing import ClassVar
 from eris.core.prune import Prune
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Composition
+from eris.protocol.schemes import Pruned
 
 
 @dataclass(frozen=True)
 class PriPrune:
     """A central server that does not get the largest coordinates.
 
-    >>> PriPrune(rate=0.05).compose(["anna"], [1]).compressor
+    >>> PriPrune(rate=0.05).compose(["anna"], [1]).scheme.prune
     Prune(rate=0.05, energy=None, pseudo=False)
-    >>> PriPrune(adaptive=True, energy=0.8).compose(["anna"], [1]).compressor
+    >>> PriPrune(adaptive=True, energy=0.8).compose(["anna"], [1]).scheme.prune
     Prune(rate=None, energy=0.8, pseudo=True)
     """
 
@@ -44,7 +45,7 @@ class PriPrune:
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
         central = FedAvg().compose(names, samples)
-        return Composition(central.view, central.plan, self._prune(), shift=False)
+        return Composition(central.view, central.plan, Pruned(self._prune()))
 
     def _prune(self) -> Prune:
         return Prune(energy=self.energy, pseudo=True) if self.adaptive else Prune(rate=self.rate)

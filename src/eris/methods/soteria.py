@@ -15,6 +15,7 @@ from eris.core.compress import RandP
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Composition
 from eris.methods.privacy import Calibration, LocalPrivacy
+from eris.protocol.schemes import Independent
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class SoteriaFL:
 
     ``epsilon=None`` leaves the noise out, for seeing what compression alone does.
 
-    >>> SoteriaFL().compose(["anna"], [1]).masks
+    >>> SoteriaFL().compose(["anna"], [1]).scheme.name
     'independent'
     """
 
@@ -48,8 +49,7 @@ class SoteriaFL:
         return Composition(
             central.view,
             central.plan,
-            RandP(self.kept_fraction),
-            masks="independent",
+            Independent(RandP(self.kept_fraction)),
             privacy=self._privacy(),
         )
 

@@ -9,28 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from eris.core.combine import ExactMean, OrderStatistic
-from eris.core.compress import Encoding, MaskCompressor, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage, RefusedContribution
-from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.agreement import Agreement, Key
 from eris.protocol.membership import View
-from eris.protocol.messages import Contribution, Header, Outgoing, Payload, Refusal, Result
+from eris.protocol.messages import Contribution, Header, Outgoing, Refusal, Result
 from eris.protocol.replica import Replica
+from eris.protocol.schemes.scheme import Collector
 
 
 @dataclass
 class _Open:
     """A segment that is collecting contributions."""
 
-    segment: Segment
-    collector: ExactMean | OrderStatistic
-    included: set[int] = field(default_factory=set)
+    collector: Collector
     heard: set[int] = field(default_factory=set)
     """Included, or refused: nobody else's contribution is worth waiting for."""
-    sample_steps: int = 0
 
 
 class Aggregator:
@@ -83,9 +76,7 @@ class Aggregator:
         if sender not in view.client_set:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
         try:
-            self.agreement.check_weight(
-                sender, contribution.samples, contribution.steps, header.round
-            )
+            self.agreement.coding.check_weight(contribution)
         except InvalidSetting as error:
             return [], [self._refuse(header, str(error))]
         current = header.round == self.round and key not in self._closed and self._may_publish
@@ -147,45 +138,18 @@ class Aggregator:
             self._owned = frozenset(self.keys)
 
     def _begin_segment(self, key: Key) -> _Open:
-        settings, segment = self.agreement.settings, self.agreement.segments(self.round)[key]
-        size = segment.size
-        if self.agreement.download_encoding == Encoding.KEPT:
-            size = len(self.agreement.places(self.round, key))
-        collector = settings.rule.collector(size, settings.precision, settings.non_finite)
-        state = _Open(segment, collector)
+        segment = self.agreement.segments(self.round)[key]
+        state = _Open(self.agreement.coding.collector(self.round, segment))
         self._open[key] = state
         return state
 
     def _add(self, contribution: Contribution, state: _Open) -> list[Outgoing]:
         """Count a contribution in, or refuse it."""
-        sender = contribution.header.sender
         try:
-            values = self._decode(contribution, state.segment)
-            name = self.agreement.view.members[sender]
-            state.collector.add(values, contribution.samples, name)
+            state.collector.take(contribution)
         except (RefusedContribution, MalformedMessage) as error:
             return [self._refuse(contribution.header, str(error))]
-        state.included.add(sender)
-        state.sample_steps += contribution.samples * contribution.steps
         return []
-
-    def _decode(self, contribution: Contribution, segment: Segment) -> Vector:
-        """The values to combine. Kept values are combined unscaled: 1/p is applied once, after."""
-        compressor, payload = self.agreement.settings.compressor, contribution.payload
-        if compressor is None:
-            return decode_values(payload.encoded, Encoding.DENSE, segment.size)
-        if not isinstance(compressor, MaskCompressor):
-            return compressor.decode(payload.encoded, segment.size)
-        sender = contribution.header.sender
-        if payload.stream != self.agreement.mask_tag(self.round, sender):
-            raise MalformedMessage("contribution.payload.stream", "names another kept set")
-        places = self.agreement.places(self.round, segment.key, sender)
-        values = decode_values(payload.encoded, Encoding.KEPT, len(places))
-        if self.agreement.download_encoding == Encoding.KEPT:
-            return values
-        spread = np.zeros(segment.size, np.float32)
-        spread[places] = values
-        return spread
 
     def _missed(self, contribution: Contribution) -> list[Outgoing]:
         """What a client whose contribution cannot count has missed, if anything."""
@@ -243,15 +207,14 @@ class Aggregator:
     def _close(self, key: Key) -> Result:
         state = self._open.pop(key, None)
         self._closed.add(key)
-        if state is None or len(state.included) < self._enough:
+        if state is None or len(state.collector.included) < self._enough:
             return self._withheld(key, self.round, self.replica.versions[key])
-        encoding = self.agreement.download_encoding
-        tag = self.agreement.mask_tag(self.round) if encoding == Encoding.KEPT else 0
+        collector = state.collector
         return Result(
             self.agreement.header(self.me, self.round, key),
             self.replica.versions[key],
-            frozenset(state.included),
-            state.collector.weight,
-            state.sample_steps,
-            Payload(encode_values(state.collector.result(), encoding), tag),
+            frozenset(collector.included),
+            collector.samples,
+            collector.sample_steps,
+            collector.finish(),
         )

@@ -10,24 +10,18 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from eris.core.combine import MOST_SAMPLES
-from eris.core.compress import Encoding, RandK, RandP
 from eris.core.errors import InvalidSetting
-from eris.core.masks import KeptSet
-from eris.core.prune import Prune
 from eris.core.rules import TrimmedMean
 from eris.core.shardmap import Route, ShardMap
 from eris.core.shards import segment_length
-from eris.core.shift import shift_step
-from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.membership import View
-from eris.protocol.messages import Header, Result
+from eris.protocol.messages import Header
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled
 
@@ -55,6 +49,11 @@ class Segment:
         """Coordinates in the segment."""
         return self.stop - self.start
 
+    @property
+    def coordinates(self) -> Indices:
+        """Where in a whole vector the segment's coordinates are."""
+        return self.shard_map.coordinates(self.shard, self.start, self.stop)
+
     @cached_property
     def _route(self) -> Route:
         return self.shard_map.route([(self.shard, self.start, self.stop)])
@@ -66,47 +65,6 @@ class Segment:
     def scatter(self, vector: Vector, values: Vector) -> None:
         """Write the segment back into a whole vector."""
         self._route.scatter(vector, values)
-
-
-@dataclass(frozen=True)
-class Stripe:
-    """The segments of one number in all shards: cut out together, they are one pass over memory."""
-
-    segments: tuple[Segment, ...]
-
-    @cached_property
-    def _route(self) -> Route:
-        shard_map = self.segments[0].shard_map
-        return shard_map.route([(s.shard, s.start, s.stop) for s in self.segments])
-
-    def cut(self, vector: Vector) -> list[Vector]:
-        """The stripe's segments of a whole vector, in the order of ``segments``."""
-        return self._route.cut(self._route.gather(vector))
-
-
-@dataclass(frozen=True)
-class KeptStripe:
-    """The kept coordinates of a stripe's segments: what is not kept need not be cut out.
-
-    ``coordinates`` are their places in a whole vector, one segment's behind the other's.
-    """
-
-    coordinates: Indices
-    edges: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, segments: Sequence[Indices]) -> KeptStripe:
-        """From the kept coordinates of each segment."""
-        edges = np.cumsum([0, *map(len, segments)]).tolist()
-        return cls(np.concatenate(segments), tuple(pairwise(edges)))
-
-    def gather(self, vector: Vector) -> Vector:
-        """The kept values of a whole vector."""
-        return vector[self.coordinates]
-
-    def cut(self, kept: Vector) -> list[Vector]:
-        """Those of the single segments, as views."""
-        return [kept[a:b] for a, b in self.edges]
 
 
 class Agreement:
@@ -125,26 +83,21 @@ class Agreement:
         if isinstance(rule, TrimmedMean) and rule.trim and rule.values_mixed(clients) == clients:
             expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
             raise InvalidSetting("trim", rule.trim, expected)
-        if settings.masks == "independent" and view.samples is None:
-            raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
-                                 "mode weighs references by it")  # fmt: skip
+        settings.scheme.check_view(view)
         self.settings = settings
         self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
-        kept = settings.masked and settings.masks == "shared"
-        self.download_encoding = Encoding.KEPT if kept else Encoding.DENSE
-        """How results travel: as small as contributions where all clients keep the same."""
         self._layouts: dict[int, dict[Key, Segment]] = {}
-        self._stripes: tuple[int, list[Stripe]] | None = None
-        self._tags: dict[tuple[int, int], int] = {}
-        self._kept: dict[tuple[int, int], KeptSet] = {}
-        self._places: dict[tuple[int, int, Key], tuple[Indices, Indices]] = {}
-        self._in_stripe: dict[tuple[int, int, int], KeptStripe] = {}
+        self._routes: tuple[int, Route] | None = None
         self.keys = tuple(self.segments(1))
+        self.coding = settings.scheme.at(self)
+        """What contributions and results are."""
 
     def in_view(self, view: View) -> Agreement:
         """The same settings in the view of another epoch; what was derived is shared."""
         other = copy.copy(self)
         other._views = (Scheduled(view, 1),)
+        other.coding = copy.copy(self.coding)
+        other.coding.agreement = other
         return other
 
     @property
@@ -217,89 +170,24 @@ class Agreement:
             for i in range(count)
         }
 
-    def stripes(self, round: int) -> list[Stripe]:
-        """The segments of a round, by number: the order in which a client sends them, so that all
-        owners are kept busy and each can publish early segments while later ones still arrive."""
-        segments = self.segments(round)
+    def route(self, round: int) -> Route:
+        """The way to all shards of a round, one behind the other and so segment after segment."""
         start = self.turn_start(round)
-        if self._stripes is None or self._stripes[0] != start:
-            numbers = sorted({number for _, number in segments})
-            shards = range(self.settings.plan.shards)
-            stripes = [Stripe(tuple(segments[a, i] for a in shards)) for i in numbers]
-            self._stripes = (start, stripes)
-        return self._stripes[1]
+        if self._routes is None or self._routes[0] != start:
+            shard_map = next(iter(self.segments(round).values())).shard_map
+            self._routes = (start, shard_map.stripe())
+        return self._routes[1]
+
+    def edges(self, round: int) -> Indices:
+        """Where on that way each segment begins, in the order of :attr:`keys`, and the end."""
+        return np.cumsum([0, *(segment.size for segment in self.segments(round).values())])
 
     def header(self, sender: int, round: int, key: Key) -> Header:
         """The header of a message of this federation."""
         epoch = self.view_at(round).epoch
         return Header(self.settings.fingerprint, epoch, sender, round, *key)
 
-    # -- compression --------------------------------------------------------------------------
-
-    def _mask_owner(self, client: int) -> int:
-        return client + 1 if self.settings.masks == "independent" else 0
-
-    def mask_stream(self, round: int, client: int = 0) -> Stream:
-        """The stream behind a kept set; one for all clients unless masks are independent."""
-        return Stream(self.settings.seed, "mask", round, self._mask_owner(client))
-
-    def mask_tag(self, round: int, client: int = 0) -> int:
-        """The 64-bit name of that stream on the wire."""
-        who = (round, self._mask_owner(client))
-        if who not in self._tags:
-            self._forget(round)
-            name = self.mask_stream(round, client).name
-            self._tags[who] = int(name[0]) | int(name[1]) << 32
-        return self._tags[who]
-
-    def kept(self, round: int, client: int = 0) -> KeptSet:
-        """The kept set of a round (of a client, where masks are independent)."""
-        compressor = self.settings.compressor
-        assert isinstance(compressor, RandP | RandK)
-        name = (round, self._mask_owner(client))
-        if name not in self._kept:
-            self._forget(round)
-            self._kept[name] = compressor.kept(self.settings.n, self.mask_stream(round, client))
-        return self._kept[name]
-
-    def places(self, round: int, key: Key, client: int = 0) -> Indices:
-        """Where in a segment the kept coordinates are."""
-        return self._kept_in(round, key, client)[0]
-
-    def kept_in_stripe(self, round: int, stripe: Stripe, client: int = 0) -> KeptStripe:
-        """What is kept of a stripe."""
-        name = (round, self._mask_owner(client), stripe.segments[0].number)
-        if name not in self._in_stripe:
-            kept = [self._kept_in(round, segment.key, client)[1] for segment in stripe.segments]
-            self._in_stripe[name] = KeptStripe.of(kept)
-        return self._in_stripe[name]
-
-    def kept_coordinates(self, round: int, key: Key, client: int = 0) -> Indices:
-        """Where in a whole vector the kept coordinates of a segment are."""
-        return self._kept_in(round, key, client)[1]
-
-    def _kept_in(self, round: int, key: Key, client: int) -> tuple[Indices, Indices]:
-        """Where the kept coordinates of a segment are: in it, and in a whole vector."""
-        name = (round, self._mask_owner(client), key)
-        if name not in self._places:
-            segment = self.segments(round)[key]
-            coordinates = segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
-            places = self.kept(round, client).among(coordinates)
-            self._places[name] = places, coordinates[places]
-        return self._places[name]
-
-    def _forget(self, round: int) -> None:
-        """Drop the kept sets of rounds that are over; a straggler's can be derived again."""
-        for cache in (self._tags, self._kept, self._places, self._in_stripe):
-            for old in [name for name in cache if abs(name[0] - round) > 1]:
-                del cache[old]  # type: ignore[arg-type]
-
-    def shift_step(self, segment: Segment) -> float:
-        """γ for a segment (masks act on the whole vector, quantisers on a segment)."""
-        assert self.settings.compressor is not None
-        assert not isinstance(self.settings.compressor, Prune)
-        size = self.settings.n if self.settings.masked else max(1, segment.size)
-        return shift_step(self.settings.compressor.omega(size))
+    # -- weights -------------------------------------------------------------------------------
 
     def check_weight(self, client: int, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be a client's weight and number of local steps.
@@ -322,29 +210,13 @@ class Agreement:
             most = MOST_SAMPLE_STEPS // clients // samples
             expected = f"at most {most} where each of {clients} clients has {samples} samples"
             raise InvalidSetting(f"steps of {name}", steps, expected)
-        agreed = self.agreed_samples(client, samples)
-        if samples != agreed:
-            expected = f"{agreed}, as agreed in the view: the paper's mode weighs references by it"
-            raise InvalidSetting(f"samples of {name}", samples, expected)
-
-    def agreed_samples(self, client: int, claimed: int) -> int:
-        """A client's weight: what it claims, or in the paper's mode what the view says."""
-        if self.settings.masks == "shared":
-            return claimed
-        assert self.view.samples is not None
-        return self.view.samples[self.view.clients.index(client)]
-
-    def included_share(self, result: Result) -> float:
-        """Σ_{k∈I} w_k with the agreed weights (paper's mode)."""
-        assert self.view.samples is not None
-        return result.samples / sum(self.view.samples)
 
 
 def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
     """The agreement of a federation on a network, in the views that its authority told."""
-    if settings.masks == "independent":
-        expected = "shared: a reference per client does not survive its client"
-        raise InvalidSetting("masks", "independent", expected)
+    if settings.scheme.in_step:
+        expected = f"another one: {settings.scheme.in_step}"
+        raise InvalidSetting("scheme", settings.scheme.name, expected)
     if settings.plan.rotate:
         expected = "0 on a network: shards drawn anew wait for every owner, and owners may die"
         raise InvalidSetting("plan.rotate", settings.plan.rotate, expected)

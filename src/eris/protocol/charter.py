@@ -19,12 +19,12 @@ _LONGEST_VALUE = 80
 
 _NAMES = {
     "plan.shards": "federation.shards",
-    "compressor.kept_fraction": "federation.kept_fraction",
+    "scheme.compressor.kept_fraction": "federation.kept_fraction",
     "precision.value_range": "federation.value_range",
     "start_with": "membership.start_with",
-    "kinds.0": "federation.plan",
-    "kinds.1": "federation.rule",
-    "kinds.2": "federation.compressor",
+    "plan.kind": "federation.plan",
+    "rule.kind": "federation.rule",
+    "scheme.kind": "federation.scheme",
 }
 _RULE_NAMES = {kind.__name__: name for name, kind in RULES.items()}
 
@@ -72,9 +72,9 @@ def _telling(keys: list[str]) -> list[str]:
     follows = set()
     if "n" in keys:
         follows.add("initial")  # models of two sizes cannot be equal
-    if any(key.startswith("compressor.") for key in keys):
-        follows.add("kinds.2")
-    if any(key in ("n", "plan.shards") or key.startswith("compressor.") for key in keys):
+    if "scheme.compressor.kept_fraction" in keys:
+        follows |= {"scheme.kind", "scheme.shift", "scheme.compressor.kind"}
+    if any(key in ("n", "plan.shards") or key.startswith("scheme.") for key in keys):
         follows.add("segment_size")
     return [key for key in keys if key not in follows]
 
@@ -104,7 +104,7 @@ def _shown(value: object, grouped: str = "", key: str = "") -> str:
         return "not set"
     if grouped and type(value) is int and value < 10**18:
         return f"{value:{grouped}}"
-    if key == "kinds.1" and isinstance(value, str):
+    if key == "rule.kind" and isinstance(value, str):
         value = _RULE_NAMES.get(value, value)
     return _cut(json.dumps(value))
 

@@ -7,12 +7,10 @@ would fill its link with what it cannot close yet, and keep those back it waits 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from eris.core.vectors import Vector
-from eris.protocol.agreement import Key, Segment
-from eris.protocol.client import Client
-from eris.protocol.messages import Outgoing
+from eris.protocol.agreement import Key
+from eris.protocol.client import Prepared
 
 WINDOW = 4
 """Segments that a client sends an owner ahead of that owner's results."""
@@ -21,22 +19,20 @@ WINDOW = 4
 class Dispatch:
     """One update and what of it is still to be sent, shard by shard."""
 
-    def __init__(
-        self, vector: Vector, samples: int, steps: int, segments: Iterable[Segment]
-    ) -> None:
-        self._vector, self._samples, self._steps = vector, samples, steps
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
         self.unbounded = False
         """Whether segments are handed out although results of earlier ones do not come."""
-        self._unsent: dict[int, deque[Segment]] = {}
-        for segment in segments:
-            self._unsent.setdefault(segment.shard, deque()).append(segment)
+        self._unsent: dict[int, deque[Key]] = {}
+        for key in prepared.pieces:
+            self._unsent.setdefault(key[0], deque()).append(key)
 
     @property
     def held(self) -> bool:
         """Whether segments are held back until earlier ones have results."""
         return not self.unbounded and any(self._unsent.values())
 
-    def take(self, over: Callable[[Key], bool], waits: Callable[[int], bool]) -> list[Segment]:
+    def take(self, over: Callable[[Key], bool], waits: Callable[[int], bool]) -> list[Key]:
         """The next segment of each shard that may go; one whose shard ``waits`` may not.
 
         ``over`` says whether the result of an earlier segment is in, or will not come.
@@ -47,19 +43,10 @@ class Dispatch:
                 found.append(unsent.popleft())
         return found
 
-    def _due(self, segment: Segment, over: Callable[[Key], bool]) -> bool:
-        if self.unbounded or segment.number < WINDOW:
-            return True
-        return over((segment.shard, segment.number - WINDOW))
+    def _due(self, key: Key, over: Callable[[Key], bool]) -> bool:
+        shard, number = key
+        return self.unbounded or number < WINDOW or over((shard, number - WINDOW))
 
     def drop(self) -> None:
         """Hold nothing back any more: what is wanted is asked for."""
         self._unsent.clear()
-
-    def contributions(self, client: Client, segments: Iterable[Segment]) -> list[Outgoing]:
-        """The contributions of some segments, each for the owner of its shard."""
-        made = (
-            client.contribute_segment(segment, self._vector, self._samples, self._steps)
-            for segment in segments
-        )
-        return [outgoing for outgoing in made if outgoing is not None]

@@ -111,7 +111,7 @@ class Member:
         self._renewal_due = False
         self.discarded = 0
         """Updates that came too late for any segment of their round."""
-        self._dispatch: Dispatch | None = None
+        self.dispatch: Dispatch | None = None
         """The update of the current round, once it is there."""
         self._hint: Key | None = None
         """A segment that was missing when last asked: asking it first is usually enough."""
@@ -276,9 +276,7 @@ class Member:
         if self._settled(self.round):
             self.discarded += 1
             return self._proceed(now)
-        prepared = self.node.client.prepare(update, samples, steps)
-        segments = self.agreement.segments(self.round).values()
-        self._dispatch = Dispatch(prepared, samples, steps, segments)
+        self.dispatch = Dispatch(self.node.client.prepare(update, samples, steps))
         self.node.stayed.clear()
         return []
 
@@ -298,35 +296,33 @@ class Member:
         A runtime calls this as long as it has room for what is to be sent, and says which members
         it has no room for: their segments wait, those of others do not.
         """
-        if self._dispatch is None:
+        if self.dispatch is None:
             return None
         owners, versions = self.view.owners, self.node.replica.versions
         out = self.ownership.open(self.round, now) if self.me in owners else []
         later = self.ownership.opens_later(self.round)
-        segments = self._dispatch.take(
+        keys = self.dispatch.take(
             over=lambda key: versions[key] >= self.round or key in self._barren,
             waits=lambda shard: owners[shard] in full or (later and owners[shard] == self.me),
         )
-        if not segments:
+        if not keys:
             return out or None
         self._quiet_from(now)
-        keys = [segment.key for segment in segments]
         return out + self._contributions(keys) + self._proceed(now)
 
     def _contributions(self, keys: Iterable[Key]) -> list[Outgoing]:
         """What of these is to be sent; what is for this member itself has been taken in."""
-        if self._dispatch is None:
+        if self.dispatch is None:
             return []
-        segments = self.agreement.segments(self.round)
-        made = self._dispatch.contributions(self.node.client, [segments[key] for key in keys])
+        made = self.node.client.contributions(self.dispatch.prepared, keys)
         self.evidence.asks(made)  # an owner that is further on answers with what it has
         return self.node.keep(made)
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass."""
         out = self.node.close(now) + self.ownership.invite(now) + self._proceed(now)
-        if self._held and self._dispatch is not None and now >= self._flush_at:
-            self._dispatch.unbounded = True
+        if self._held and self.dispatch is not None and now >= self._flush_at:
+            self.dispatch.unbounded = True
         if self._waiting and now >= self._retry_at:
             if self._hopeless():
                 out += self._give_up(now)
@@ -351,7 +347,7 @@ class Member:
 
     def _enter(self, round: int, now: float) -> list[Outgoing]:
         self.round = min(round, self.rounds + 1)
-        self._dispatch = None
+        self.dispatch = None
         self._barren.clear()
         self._heard = {self.me}
         self._quiet_from(now)
@@ -369,7 +365,7 @@ class Member:
 
     def _train(self) -> None:
         self.phase = Phase.TRAINING
-        self.job = Job(self.round, self.node.client.training_model(self.model).copy())
+        self.job = Job(self.round, self.node.client.sender.training_model(self.model).copy())
 
     def _next(self) -> int:
         """The first round that is not over for this member."""
@@ -417,7 +413,7 @@ class Member:
     @property
     def _held(self) -> bool:
         """Whether segments are held back until earlier ones have results."""
-        return self._dispatch is not None and self._dispatch.held
+        return self.dispatch is not None and self.dispatch.held
 
     @property
     def _waiting(self) -> bool:
@@ -453,8 +449,8 @@ class Member:
         # At the end nobody is left who would bring what only a member without a role has.
         out = self.node.client.ask(wanted, everyone=done, at_once=2)
         self.evidence.asks(out)
-        if self._dispatch is not None and not catching:
-            self._dispatch.drop()
+        if self.dispatch is not None and not catching:
+            self.dispatch.drop()
             first = sorted(self.missing(self.round), key=lambda key: (key[1], key[0]))
             out += self._contributions(first[:RESENT])
         return out
@@ -476,7 +472,7 @@ class Member:
 
     def _wanted(self) -> bool:
         """Whether the round stands still and this client has given nothing to it."""
-        idle = self.phase is Phase.EXCHANGING and self._dispatch is None
+        idle = self.phase is Phase.EXCHANGING and self.dispatch is None
         return idle and self._retries >= 3 and self.me in self.view.client_set
 
     def _give_up(self, now: float) -> list[Outgoing]:

@@ -215,14 +215,14 @@ class Node:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What this node holds: its replica, and what only its client knows."""
-        own = {f"client/{name}": value for name, value in self.client.state().items()}
+        own = {f"client/{name}": value for name, value in self.client.sender.state().items()}
         return {**self.replica.state(), **own}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a ``state()``."""
         self.replica.restore(state)
         client = ((k.removeprefix("client/"), v) for k, v in state.items() if "client/" in k)
-        self.client.restore(dict(client))
+        self.client.sender.restore(dict(client))
 
     # -- following ----------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from eris.core import kernels
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
-from eris.core.shift import advance, estimate
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
@@ -43,7 +42,7 @@ class Replica:
             raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
         self.agreement = agreement
         self.model = np.array(initial, np.float32)
-        self.reference = np.zeros(settings.n, np.float32) if settings.shifted else None
+        self.reference = np.zeros(settings.n, np.float32) if settings.scheme.shifted else None
         self.slots = [np.full(settings.n, value, np.float32) for value in settings.rule.initial]
         self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
@@ -51,7 +50,7 @@ class Replica:
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         # A snapshot of a plain model is as small as a dense result: then only who was included is
         # kept of past results, and whoever lacks them is sent the state.
-        self._lean = lean and settings.compressor is None and not self.slots
+        self._lean = lean and not settings.scheme.small_results and not self.slots
         self.astray: set[Key] = set()
         """Segments whose state does not lead on: the chain went on without their last result (its
         owner died before it spread), or their bits differ. A snapshot brings them back."""
@@ -64,7 +63,7 @@ class Replica:
         self._states: dict[Key, State] = {}
         # A snapshot skips results, and with them who was included (which a client of the paper's
         # mode must know) or the shards of a turn that is over.
-        self._keep_all = bool(settings.plan.rotate) or settings.masks == "independent"
+        self._keep_all = bool(settings.plan.rotate or settings.scheme.in_step)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -209,21 +208,10 @@ class Replica:
         if len(result.included) < least:
             found = f"names {len(result.included)} clients; expected at least {least}"
             raise MalformedMessage("result.included", found)
-        values, _ = self._values(result)
+        values = self.agreement.coding.published(result, self._segment(result))
         limit = self.agreement.settings.precision.value_range
         if kernels.count_refused(values, limit * (1 + 2.0**-20)):  # a mean may round up
             raise MalformedMessage("result.payload.data", f"holds values beyond ±{limit:g}")
-
-    def _values(self, result: Result) -> tuple[Vector, NDArray[np.int64] | None]:
-        """The published values and, where only kept ones travelled, their places."""
-        assert result.payload is not None
-        round, encoded = result.header.round, result.payload.encoded
-        if self.agreement.download_encoding == Encoding.DENSE:
-            return decode_values(encoded, Encoding.DENSE, self._segment(result).size), None
-        if result.payload.stream != self.agreement.mask_tag(round):
-            raise MalformedMessage("result.payload.stream", "names another round's kept set")
-        places = self.agreement.places(round, result.header.key)
-        return decode_values(encoded, Encoding.KEPT, len(places)), places
 
     def _apply(self, result: Result) -> None:
         key, round = result.header.key, result.header.round
@@ -249,7 +237,10 @@ class Replica:
     def _replay(self, result: Result) -> None:
         """x ← rule(x, s + v̄) and s ← s + γ v̄ on one segment (or x ← rule(x, v̄) without shift)."""
         segment, rule = self._segment(result), self.agreement.settings.rule
-        direction = self._direction(result, segment)
+        before = None if self.reference is None else segment.gather(self.reference)
+        direction, reference = self.agreement.coding.move(result, segment, before)
+        if self.reference is not None and reference is not None:
+            segment.scatter(self.reference, reference)
         slots = tuple(segment.gather(slot) for slot in self.slots)
         count = self.updates[segment.key] + 1
         steps = result.sample_steps / result.samples
@@ -257,32 +248,6 @@ class Replica:
         segment.scatter(self.model, model)
         for slot, new in zip(self.slots, slots, strict=True):
             segment.scatter(slot, new)
-
-    def _direction(self, result: Result, segment: Segment) -> Vector:
-        """What the rule is given; with shifted compression the reference moves on."""
-        values, places = self._values(result)
-        if self.agreement.settings.masked:
-            # The mean was of unscaled values; 1/p makes it unbiased, once.
-            values = values * np.float32(self.agreement.kept(result.header.round).scale)
-        if places is not None:
-            increment = np.zeros(segment.size, np.float32)
-            increment[places] = values
-        else:
-            increment = values
-        if self.reference is None:
-            return increment
-        reference = segment.gather(self.reference)
-        gamma = self.agreement.shift_step(segment)
-        moved = increment
-        if self.agreement.settings.masks == "independent":
-            # Only the included clients' references moved, each by its agreed weight.
-            share = self.agreement.included_share(result)
-            moved = np.float32(share) * increment
-            if self.agreement.settings.estimate == "unbiased":
-                factor = len(self.agreement.view.clients) / len(result.included)
-                increment = np.float32(factor) * moved
-        segment.scatter(self.reference, advance(reference, moved, gamma))
-        return estimate(reference, increment)
 
     def forget(self, key: Key, before: int) -> None:
         """Drop the results of a segment up to a round: nobody will ask for them."""

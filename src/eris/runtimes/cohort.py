@@ -183,7 +183,7 @@ class Cohort:
         gone = {client for client in self._clients if self._away(client, round)} | set(self._behind)
         here = sorted((c for c in self._clients if c not in gone), key=self._place.lane)
         model = self.replica.model.copy()
-        local = [self._clients[client].training_model(model) for client in here]
+        local = [self._clients[client].sender.training_model(model) for client in here]
         models = model if all(one is model for one in local) else local
         updates = self.population.updates(here, models, round, self._noise)
         for client, update in zip(here, updates, strict=True):
@@ -202,12 +202,9 @@ class Cohort:
         except RefusedContribution as error:
             self._report.refused.append(f"round {round}: {error}")
             return
-        self._report.note_faint(self.agreement.view.members[client], machine.lost)
+        self._report.note_faint(self.agreement.view.members[client], machine.sender.lost)
         for outgoing in contributions:
             (owner,) = outgoing.to
-            if isinstance(outgoing.message, Refusal):
-                self._refused(outgoing.message)
-                continue
             record = self._post.stamp(time, client, outgoing.to, outgoing.message)
             if self._faulty and self._lost(client, owner, round):
                 continue
@@ -347,7 +344,7 @@ class Cohort:
         """The replica, who is behind it, the clients' own parts, and what the trainers keep."""
         state = self.replica.state() | self._missing() if self._place.number == 0 else {}
         for member, client in self._clients.items():
-            state.update({f"client/{member}/{k}": v for k, v in client.state().items()})
+            state.update({f"client/{member}/{k}": v for k, v in client.sender.state().items()})
         return state | trainers_state(self.population, self._place)
 
     def _missing(self) -> dict[str, NDArray[Any]]:
@@ -371,7 +368,7 @@ class Cohort:
         self._enter(self.agreement.in_view(view))
         self.replica.restore(state)
         for member, client in self._clients.items():
-            client.restore(under(f"client/{member}/", state))
+            client.sender.restore(under(f"client/{member}/", state))
         self.population.restore(under("trainer/", state))
         self._behind.clear()
         behind: list[list[int]] = state["behind"].tolist() if "behind" in state else []

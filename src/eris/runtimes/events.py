@@ -44,7 +44,7 @@ class EventEngine:
         report = Report(traffic, included, refused, self._metrics)
         for client in self._metrics:
             name = self.runtime.agreement.view.members[client]
-            report.note_faint(name, self.runtime.nodes[client].client.lost)
+            report.note_faint(name, self.runtime.nodes[client].client.sender.lost)
         self._metrics = {}
         if self.runtime.transcript is not None:
             report.records = self.runtime.transcript.records

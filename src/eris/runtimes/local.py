@@ -177,7 +177,7 @@ class LocalRuntime:
             return True
         if not node.replica.ready(self.round) or self._lacks(member):
             return False
-        model = node.client.training_model(node.model)
+        model = node.client.sender.training_model(node.model)
         out = node.contribute(*train(member, model, self.round))
         if self.transcript is not None:
             for message in node.stayed:

@@ -36,6 +36,7 @@ from eris.protocol.codec import DIGEST_BYTES, decode, encode
 from eris.protocol.membership import View
 from eris.protocol.messages import CatchUp, Holding, Message, Outgoing, Refusal, Result, Share
 from eris.protocol.node import Node
+from eris.protocol.schemes import Independent, Masked, Quantised
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.runtimes.local import LocalRuntime
@@ -109,11 +110,15 @@ def worlds() -> list[World]:
     common = {"n": 40, "segment_size": 12, "min_included": 2}
     kinds = (
         {"plan": WeightedPlan((1, 2)), "rule": FedNova()},
-        {"plan": RandomPlan(2), "compressor": RandP(0.5), "rule": FedAdam(bias_correction=True)},
-        {"plan": RandomPlan(2, rotate=2), "compressor": QSGD(8)},
-        {"plan": RandomPlan(3), "compressor": RandK(20), "masks": "independent"},
+        {
+            "plan": RandomPlan(2),
+            "scheme": Masked(RandP(0.5)),
+            "rule": FedAdam(bias_correction=True),
+        },
+        {"plan": RandomPlan(2, rotate=2), "scheme": Quantised(QSGD(8))},
+        {"plan": RandomPlan(3), "scheme": Independent(RandK(20))},
         {"plan": ContiguousPlan(2), "rule": CoordinateMedian(), "non_finite": "clip"},
-        {"plan": RandomPlan(2), "compressor": Natural(), "non_finite": "zero", "history": 1},
+        {"plan": RandomPlan(2), "scheme": Quantised(Natural()), "non_finite": "zero", "history": 1},
     )
     return [World.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
 
@@ -190,9 +195,8 @@ class Subject:
 
     def _state(self) -> list[Vector]:
         replica = self.node.replica
-        references = (replica.reference, self.node.client.own_reference)
-        present = [vector for vector in references if vector is not None]
-        return [replica.model, *replica.slots, *present]
+        shared = [] if replica.reference is None else [replica.reference]
+        return [replica.model, *replica.slots, *shared, *self.node.client.sender.state().values()]
 
     def feed(self, message: Message, source: int) -> tuple[bool, bool]:
         """Let the node receive a message; returns (refused, state moved)."""

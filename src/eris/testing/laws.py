@@ -22,8 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.combine import ExactMean, trimmed
-from eris.core.compress import RandK, RandP
-from eris.core.prune import Prune
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -31,6 +29,8 @@ from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import Contribution, Result
 from eris.protocol.node import Node
 from eris.protocol.replica import Replica
+from eris.protocol.schemes import Dense, Independent, Masked, Quantised
+from eris.protocol.schemes.masked import MaskCoding
 from eris.protocol.transcript import Transcript
 
 Doubles = NDArray[np.float64]
@@ -75,7 +75,7 @@ class Laws:
         for node in self.run.nodes:
             self._segments_agree(node)
             self._whole_states_agree(node)
-        if self.agreement.settings.masks == "independent":
+        if isinstance(self.agreement.settings.scheme, Independent):
             self._references_agree()
 
     def at_end(self, given: Mapping[tuple[int, int], Vector] | None = None) -> None:
@@ -140,8 +140,7 @@ class Laws:
         assert view.samples is not None
         total = np.zeros(self.agreement.settings.n)
         for client, weight in zip(view.clients, view.samples, strict=True):
-            own = self.run.nodes[client].client.own_reference
-            assert own is not None
+            own = self.run.nodes[client].client.sender.state()["reference"]
             total += weight * own.astype(np.float64)
         return (total / sum(view.samples)).astype(np.float32)
 
@@ -241,7 +240,7 @@ class _Values:
         sent = np.stack([self._sent(c, round, segment, coordinates, state) for c in clients])
         mean = self._combined(sent, np.array([weights[c] for c in clients]))
         reach = float(np.abs(sent).max(initial=0))
-        if settings.masked and settings.masks == "shared":
+        if type(settings.scheme) is Masked:
             mean = mean[self._kept(round, 0)[coordinates]]
         return mean, reach
 
@@ -265,28 +264,31 @@ class _Values:
     ) -> Doubles:  # fmt: skip
         settings = self.agreement.settings
         update = self.given[client, round][coordinates].astype(np.float64)
-        if settings.compressor is None:
+        scheme, coding = settings.scheme, self.agreement.coding
+        if isinstance(scheme, Dense):
             return update
-        if settings.masks == "independent":
+        if isinstance(scheme, Independent):
+            assert isinstance(coding, MaskCoding)
             mask = self._kept(round, client)[coordinates]
             sent: Doubles = np.where(mask, update - self.own[client][coordinates], 0)
-            assert not isinstance(settings.compressor, Prune)
-            gamma = shift_step(settings.compressor.omega(settings.n))
-            scale = self.agreement.kept(round, client).scale
+            gamma = shift_step(scheme.compressor.omega(settings.n))
+            scale = coding.kept(round, client).scale
             self.own[client][coordinates] += gamma * scale * sent
             return sent
         assert state.reference is not None
         shifted = self.given[client, round][coordinates] - state.reference[coordinates]
-        if settings.masked or isinstance(settings.compressor, RandP | RandK):
+        if isinstance(scheme, Masked):
             return shifted.astype(np.float64)
+        assert isinstance(scheme, Quantised)
         purpose = f"quantise/{segment.number}"
         draw = Stream(settings.seed, purpose, round, client, segment.shard)
-        encoded = settings.compressor.encode(shifted, draw)
-        return settings.compressor.decode(encoded, segment.size).astype(np.float64)
+        encoded = scheme.compressor.encode(shifted, draw)
+        return scheme.compressor.decode(encoded, segment.size).astype(np.float64)
 
     def _kept(self, round: int, client: int) -> NDArray[np.bool_]:
         """The kept set as a truth value a coordinate."""
-        bits = self.agreement.kept(round, client).bits
+        assert isinstance(self.agreement.coding, MaskCoding)
+        bits = self.agreement.coding.kept(round, client).bits
         words = np.unpackbits(bits.astype("<u8").view(np.uint8), bitorder="little")
         return words[: self.agreement.settings.n].astype(bool)
 

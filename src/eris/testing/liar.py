@@ -65,19 +65,15 @@ def _results(member: Member, key: Key) -> list[Result]:
     """In the owner's name for this round; if it owns the segment itself, for rounds that nobody
     was permitted."""
     agreement, replica = member.agreement, member.node.replica
-    size = agreement.segments(1)[key].size
+    segment = agreement.segments(1)[key]
     rounds = (max(1, member.round), member.rounds, ABSURD)
     found = []
     for round in rounds:
         owner = agreement.view_at(round).owners[key[0]]
         if owner == NOBODY or (owner == member.me and round <= member.round + 1):
             continue
-        masked = agreement.settings.masked
-        count = len(agreement.places(round, key)) if masked else size
-        stream = agreement.mask_tag(round) if masked else 0
-        payload = Payload(
-            encode_values(np.full(count, FORGED, np.float32), agreement.download_encoding), stream
-        )
+        values = np.full(agreement.coding.size(round, segment), FORGED, np.float32)
+        payload = agreement.coding.publish(values, round)
         included = frozenset(agreement.view_at(round).clients)
         samples, header = 3 * len(included), replace(_header(member, round, key), sender=owner)
         previous = min(replica.versions[key], round - 1)

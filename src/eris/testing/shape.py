@@ -12,6 +12,7 @@ from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.membership import View
+from eris.protocol.schemes import Dense, Masked
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.succession import Candidate, assign
 
@@ -104,7 +105,7 @@ class Shape:
             n=8 + 4 * self.members,
             plan=RandomPlan(self.shards),
             rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
-            compressor=RandP(self.kept) if self.kept < 1 else None,
+            scheme=Masked(RandP(self.kept)) if self.kept < 1 else Dense(),
             segment_size=self.segment_size,
             min_included=min(self.min_included, self.clients),
             quorum=min(self.start_with or self.members, self.clients) // 2 + 1,

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from eris.core.compress import decode_values, encode_values
-from eris.core.errors import RefusedContribution
+from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.protocol.agreement import Key
 from eris.protocol.directory import OldCopy, Refused
 from eris.protocol.member import Member, Phase
@@ -127,7 +127,7 @@ class Witness:
 
     def made_up(self, member: Member, message: Message) -> None:
         """A member lies. What it contributes itself counts like any other update, if it fits."""
-        if isinstance(message, Contribution) and not self.settings.masked:
+        if isinstance(message, Contribution):
             self._sent[message.header.key, message.header.round][member.me].append(message)
 
     def received(self, message: Message) -> None:
@@ -216,10 +216,10 @@ class Witness:
         encoded, settings = result.payload.encoded, self.settings
         mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
         for sent in contributions:
-            values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
             try:
+                values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
                 mean.add(values, sent.samples, str(sent.header.sender))
-            except RefusedContribution:
+            except (RefusedContribution, MalformedMessage):
                 return False
         fits = encode_values(mean.result(), encoded.encoding) == encoded
         return fits and mean.weight == result.samples

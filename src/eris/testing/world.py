@@ -404,7 +404,9 @@ class World:
         except RefusedContribution:
             out = member.failed(clock)
         if poison and not honest:
-            update[:] = np.nan  # after the client has looked: it is for the owners to refuse
+            assert member.dispatch is not None
+            for piece in member.dispatch.prepared.pieces.values():
+                piece[:] = np.nan  # after the client has looked: it is for the owners to refuse
         self._after(host, out)
 
     def _send(self, host: Host, out: Sequence[Outgoing]) -> None:

@@ -20,6 +20,7 @@ from eris.protocol.membership import View
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled, Standing
 from eris.runtimes.grpc.rehearsal import rehearse
+from eris.protocol.schemes import scheme_for
 
 def compiled():
     found = (one for one in gc.get_objects() if isinstance(one, Dispatcher))
@@ -69,7 +70,7 @@ for name, rule in RULES.items():
     for compressor in (None, RandP(0.1)) if rule().works_compressed else (None,):
         chosen = rule(trim=0.34) if name == "trimmed-mean" else rule()
         agreed = Settings(
-            n=70_000, plan=RandomPlan(3), rule=chosen, compressor=compressor, quorum=2,
+            n=70_000, plan=RandomPlan(3), rule=chosen, scheme=scheme_for(compressor), quorum=2,
             history=1,
         )
         rehearse(agreed)

@@ -13,6 +13,7 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.rules import FedAdam
 from eris.core.shards import RandomPlan
+from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc.roster import Roster
 from eris.runtimes.grpc.settings import NodeSettings
@@ -77,7 +78,7 @@ value_range = 8"""
     agreed = load(tmp_path, federation=lines).agreement(61706, "ab" * 32)
     assert agreed == Settings(
         n=61706, plan=RandomPlan(4), rule=FedAdam(learning_rate=1.0, beta1=0.5),
-        compressor=RandP(0.05), precision=FixedPoint(value_range=8.0), segment_size=1000,
+        scheme=Masked(RandP(0.05)), precision=FixedPoint(value_range=8.0), segment_size=1000,
         min_included=2, quorum=4, close_after=3.0, catch_up_after=5.5, retry_every=1.0, history=9,
         seed=7, initial="ab" * 32, name="clinics",
     )  # fmt: skip

@@ -299,7 +299,7 @@ class Driver:
 
     def _note_faint(self) -> None:
         """Say once that updates are too small for the agreed precision."""
-        lost = self.member.node.client.lost
+        lost = self.member.node.client.sender.lost
         if lost and self._first("faint"):
             event(_log, logging.WARNING, "update too small", lost=round(lost, 4),
                   remedy="a smaller value_range has a finer grid")  # fmt: skip

@@ -16,6 +16,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
 from eris.core.toml import one_of
+from eris.protocol.schemes import Dense, Masked
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.runtimes.grpc import tables
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
@@ -163,7 +164,7 @@ class NodeSettings:
                 n=n,
                 plan=RandomPlan(self.shards),
                 rule=ours.server_rule(),
-                compressor=None if ours.kept_fraction is None else RandP(ours.kept_fraction),
+                scheme=Dense() if ours.kept_fraction is None else Masked(RandP(ours.kept_fraction)),
                 precision=FixedPoint(value_range=ours.value_range),
                 quorum=self.quorum,
                 initial=initial_digest,

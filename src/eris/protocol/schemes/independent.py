@@ -1,0 +1,247 @@
+"""The paper's mode: a mask and a reference for every client (ERIS, algorithm 1; SoteriaFL).
+
+What a client sends is C_k(g_k − s_k); s_k moves if it is included. All follow the common reference
+s = Σ w_k s_k, which moves by the included clients' share. Results are dense and most of their
+values come from few clients: this is for simulation, and for comparing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+
+from eris.core.compress import Encoding, MaskCompressor, decode_values, encode_values
+from eris.core.errors import InvalidSetting
+from eris.core.shift import advance, estimate
+from eris.core.vectors import Indices, Vector
+from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.schemes.masked import MaskCoding, Masked
+from eris.protocol.schemes.scheme import Coding, Reader, Sender
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Agreement, Segment
+    from eris.protocol.membership import View
+    from eris.protocol.replica import Replica
+
+
+@dataclass(frozen=True)
+class Independent(Masked):
+    """rand-p or rand-k with a kept set and a reference a client.
+
+    ``estimate`` renormalises over the included clients, or scales by K/|I| (unbiased).
+    """
+
+    estimate: Literal["renormalised", "unbiased"] = "renormalised"
+    name: ClassVar[str] = "independent"
+    lasting: ClassVar[str] = "every client has a reference"
+    in_step: ClassVar[str] = "a reference per client does not survive its client"
+
+    def __post_init__(self) -> None:
+        if not self.shift:
+            raise InvalidSetting("shift", False, "True: independent masks need references")
+        if self.estimate not in ("renormalised", "unbiased"):
+            raise InvalidSetting("estimate", self.estimate, "one of renormalised, unbiased")
+
+    def caution(self, n: int) -> str:
+        """Independent masks average out."""
+        return ""
+
+    def check_view(self, view: View) -> None:
+        """Refuse a view in which this scheme cannot work."""
+        if view.samples is None:
+            raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
+                                 "mode weighs references by it")  # fmt: skip
+
+    def at(self, agreement: Agreement) -> Coding:
+        """This scheme at work."""
+        return IndependentCoding(self, agreement, self.compressor, self.estimate)
+
+
+class IndependentCoding(MaskCoding):
+    """The paper's mode at work."""
+
+    def __init__(
+        self, scheme: Masked, agreement: Agreement, compressor: MaskCompressor, estimated: str
+    ) -> None:
+        super().__init__(scheme, agreement, compressor)
+        self._unbiased = estimated == "unbiased"
+
+    def who(self, client: int) -> int:
+        """Whose mask a client uses: its own."""
+        return client + 1
+
+    def agreed(self, client: int) -> int:
+        """A client's weight as the view says."""
+        view = self.agreement.view
+        assert view.samples is not None
+        return view.samples[view.clients.index(client)]
+
+    def check_agreed(self, client: int, samples: int) -> None:
+        """Refuse another weight than the agreed one."""
+        if samples != self.agreed(client):
+            expected = (
+                f"{self.agreed(client)}, as agreed in the view: the paper's mode weighs "
+                "references by it"
+            )
+            name = self.agreement.view.members[client]
+            raise InvalidSetting(f"samples of {name}", samples, expected)
+
+    # -- the four halves ----------------------------------------------------------------------
+
+    def sender(self, me: int) -> Sender:
+        """A client's half."""
+        return IndependentSender(self, me)
+
+    def check_weight(self, contribution: Contribution) -> None:
+        """Refuse a weight that cannot be a client's."""
+        super().check_weight(contribution)
+        self.check_agreed(contribution.header.sender, contribution.samples)
+
+    def decode(self, contribution: Contribution, segment: Segment) -> Vector:
+        """The values that are combined: zeros where this client keeps nothing."""
+        values = self.read(contribution, segment)
+        header = contribution.header
+        spread = np.zeros(segment.size, np.float32)
+        spread[self.places(header.round, segment.key, header.sender)] = values
+        return spread
+
+    def size(self, round: int, segment: Segment) -> int:
+        """How many values a result has."""
+        return segment.size
+
+    def publish(self, mean: Vector, round: int) -> Payload:
+        """How a mean travels."""
+        return Payload(encode_values(mean))
+
+    def published(self, result: Result, segment: Segment) -> Vector:
+        """The values of a result, refused if they do not fit."""
+        assert result.payload is not None
+        return decode_values(result.payload.encoded, Encoding.DENSE, segment.size)
+
+    def scale(self, round: int, client: int) -> np.float32:
+        """1/p, or n/k."""
+        return np.float32(self.kept(round, client).scale)
+
+    def move(
+        self, result: Result, segment: Segment, reference: Vector | None
+    ) -> tuple[Vector, Vector | None]:
+        """What the server rule is given of a result, and the segment's next reference."""
+        assert reference is not None
+        view = self.agreement.view
+        assert view.samples is not None
+        increment = self.published(result, segment) * self.scale(result.header.round, 0)
+        # Only the included clients' references moved, each by its agreed weight.
+        moved = np.float32(result.samples / sum(view.samples)) * increment
+        if self._unbiased:
+            increment = np.float32(len(view.clients) / len(result.included)) * moved
+        return estimate(reference, increment), advance(reference, moved, self.gamma(segment))
+
+    def reader(self) -> Reader:
+        """An observer's half."""
+        return IndependentReader(self)
+
+
+class IndependentSender(Sender):
+    """A client with a reference of its own."""
+
+    coding: IndependentCoding
+
+    def __init__(self, coding: IndependentCoding, me: int) -> None:
+        super().__init__(coding, me)
+        self.own_reference = np.zeros(self.agreement.settings.n, np.float32)
+
+    def reference(self, replica: Replica) -> Vector | None:
+        """What travels is the difference to this."""
+        return self.own_reference
+
+    def check_weight(self, samples: int, steps: int, round: int) -> None:
+        """Refuse what cannot be this client's weight."""
+        super().check_weight(samples, steps, round)
+        self.coding.check_agreed(self.me, samples)
+
+    def remember(self, piece: Vector) -> Vector | None:
+        """The own reference moves along it, if it is included."""
+        return piece
+
+    def included(self, result: Result, segment: Segment, remembered: Vector) -> None:
+        """s_k ← s_k + γ·v_k."""
+        round = result.header.round
+        moved = np.zeros(segment.size, np.float32)
+        places = self.coding.places(round, segment.key, self.me)
+        moved[places] = remembered * self.coding.scale(round, self.me)
+        reference = segment.gather(self.own_reference)
+        gamma = self.coding.gamma(segment)
+        segment.scatter(self.own_reference, advance(reference, moved, gamma))
+
+    def state(self) -> dict[str, Vector]:
+        """What only this client knows, at the end of a round."""
+        return {"reference": self.own_reference}
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``."""
+        found = state.get("reference")
+        if found is None or found.shape != self.own_reference.shape:
+            what = f"no fitting reference of member {self.me}"
+            raise InvalidSetting("checkpoint", what, "one of this federation")
+        self.own_reference = found.copy()
+
+
+class IndependentReader(Reader):
+    """Follows every client's reference, as far as results and contributions tell."""
+
+    coding: IndependentCoding
+
+    def __init__(self, coding: IndependentCoding) -> None:
+        super().__init__(coding)
+        self.guessed: dict[int, Vector] = {}
+        """Every client's reference, as far as published results tell."""
+        self.tracked: dict[int, Vector] = {}
+        """The same from the contributions themselves, for who sees them."""
+
+    def reference(
+        self, replica: Replica, client: int, coordinates: Indices, *, exact: bool
+    ) -> Vector:
+        """What a client's contributions are the difference to, on some coordinates."""
+        # Where shards move, nobody has seen all that was sent of a coordinate.
+        known = self.tracked if exact and not self.agreement.settings.plan.rotate else self.guessed
+        return self._of(known, client)[coordinates]
+
+    def sums(self, round: int, results: Iterable[Result]) -> tuple[Vector, Vector]:
+        """Σ w_k v_k over the included clients, and Σ w_k, by coordinate: of those that kept it."""
+        n, segments = self.agreement.settings.n, self.agreement.segments(round)
+        sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
+        results = list(results)
+        for result, values in self._means(round, results):
+            total = np.float32(result.samples)
+            segments[result.header.key].scatter(sums, total * values)
+        for client, at in self._included(round, results):
+            weights[at] += np.float32(self.coding.agreed(client))
+        return sums, weights
+
+    def follow(
+        self,
+        round: int,
+        results: Iterable[Result],
+        mean: Callable[[Indices], Vector],
+        sent: Callable[[int], Vector],
+    ) -> None:
+        """s_k ← s_k + γ·v_k of every included client, exactly or as far as the mean tells."""
+        segment = next(iter(self.agreement.segments(round).values()))
+        step = self.coding.scale(round, 0) * np.float32(self.coding.gamma(segment))
+        for client, at in self._included(round, results):
+            self._of(self.guessed, client)[at] += step * mean(at)
+            self._of(self.tracked, client)[at] += step * sent(client)[at]
+
+    def _included(self, round: int, results: Iterable[Result]) -> Iterator[tuple[int, Indices]]:
+        """Clients, and the coordinates of theirs that are in what was published."""
+        there = {one.header.key: one.included for one in results if one.payload is not None}
+        for client in sorted(frozenset[int]().union(*there.values())):
+            coordinates, edges = self.coding.layout(round, client)
+            chosen = [client in there.get(key, ()) for key in self.agreement.keys]
+            yield client, coordinates[np.repeat(chosen, np.diff(edges))]
+
+    def _of(self, known: dict[int, Vector], client: int) -> Vector:
+        return known.setdefault(client, np.zeros(self.agreement.settings.n, np.float32))

@@ -1,0 +1,219 @@
+"""Kept sets that all clients share: only the kept coordinates travel, both ways.
+
+With one mask for all, Σ w_k C(g_k − s) = C(ḡ − s), so one reference on every node does what the
+paper's references per client do (ERIS, section 3.3), and every published value is a mean of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from eris.core.compress import Encoding, MaskCompressor, RandK, decode_values, encode_values
+from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.masks import KeptSet
+from eris.core.shift import shift_step
+from eris.core.streams import Stream
+from eris.core.vectors import Indices, Vector
+from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.schemes.scheme import Coding, Scheme
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.settings import Settings
+
+LEAST_SHARED = 0.02
+"""The smallest share of kept coordinates with which shared masks have been seen to train."""
+
+
+@dataclass(frozen=True)
+class Masked(Scheme):
+    """rand-p or rand-k with one kept set a round; ``shift`` compresses differences (DSC).
+
+    >>> Masked(RandK(10)).kept_share(1000)
+    0.01
+    """
+
+    compressor: MaskCompressor
+    shift: bool = True
+    name: ClassVar[str] = "masked"
+
+    @property
+    def shifted(self) -> bool:
+        """Whether differences to a reference travel."""
+        return self.shift
+
+    def kept_share(self, n: int) -> float:
+        """The share of ``n`` coordinates that a client sends."""
+        return 1 / (1 + self.compressor.omega(n))
+
+    def caution(self, n: int) -> str:
+        """What a user should know before training a model of ``n`` coordinates with it.
+
+        Masks that all clients share do not average out: their variance is that of one client's.
+        With 0.6 % kept LeNet-5 diverges on MNIST at the step at which the paper's mode trains.
+        """
+        if self.kept_share(n) >= LEAST_SHARED:
+            return ""
+        return (
+            f"less than {LEAST_SHARED:.0%} of the coordinates are kept, by masks that all clients "
+            "share: training may diverge; keep more, or use the paper's mode in a simulation "
+            "(masks=independent), whose masks average out and whose results show single clients"
+        )
+
+    def check(self, settings: Settings) -> None:
+        """Refuse what does not go together with this scheme."""
+        refuse_order_statistics(settings)
+        if isinstance(self.compressor, RandK) and self.compressor.kept_count > settings.n:
+            expected = f"at most n = {settings.n} coordinates"
+            raise InvalidSetting("kept_count", self.compressor.kept_count, expected)
+
+    def at(self, agreement: Agreement) -> Coding:
+        """This scheme at work."""
+        return MaskCoding(self, agreement, self.compressor)
+
+    def __str__(self) -> str:
+        return str(self.compressor)
+
+
+def refuse_order_statistics(settings: Settings) -> None:
+    """Refuse rules that cannot work on compressed values."""
+    if not settings.rule.works_compressed:
+        expected = "a mean: order statistics of compressed values mean nothing"
+        raise InvalidSetting("rule", settings.rule.name, expected)
+
+
+class MaskCoding(Coding):
+    """Kept values at work: unscaled on the wire, 1/p applied once, when a result is replayed."""
+
+    def __init__(self, scheme: Scheme, agreement: Agreement, compressor: MaskCompressor) -> None:
+        super().__init__(scheme, agreement)
+        self.compressor = compressor
+        self._rounds: set[int] = set()
+        """Rounds of which something is kept here."""
+        self._sets: dict[tuple[int, int], KeptSet] = {}
+        self._tags: dict[tuple[int, int], int] = {}
+        self._within: dict[tuple[int, int, Key], tuple[Indices, Indices]] = {}
+        self._layouts: dict[tuple[int, int], tuple[Indices, Indices]] = {}
+
+    # -- kept sets ----------------------------------------------------------------------------
+
+    def who(self, client: int) -> int:
+        """Whose mask a client uses: 0 is everybody's."""
+        return 0
+
+    def stream(self, round: int, client: int = 0) -> Stream:
+        """The stream behind a kept set."""
+        return Stream(self.agreement.settings.seed, "mask", round, self.who(client))
+
+    def tag(self, round: int, client: int = 0) -> int:
+        """The 64-bit name of that stream on the wire."""
+        who = (round, self.who(client))
+        if who not in self._tags:
+            self._forget(round)
+            name = self.stream(round, client).name
+            self._tags[who] = int(name[0]) | int(name[1]) << 32
+        return self._tags[who]
+
+    def kept(self, round: int, client: int = 0) -> KeptSet:
+        """The kept set of a round."""
+        who = (round, self.who(client))
+        if who not in self._sets:
+            self._forget(round)
+            n = self.agreement.settings.n
+            self._sets[who] = self.compressor.kept(n, self.stream(round, client))
+        return self._sets[who]
+
+    def places(self, round: int, key: Key, client: int = 0) -> Indices:
+        """Where in a segment the kept coordinates are."""
+        return self._kept_in(round, key, client)[0]
+
+    def coordinates(self, round: int, key: Key, client: int) -> Indices:
+        """The places, in a whole vector, of the values that a client sends of a segment."""
+        return self._kept_in(round, key, client)[1]
+
+    def pick(self, round: int, segment: Segment, client: int, values: Vector) -> Vector:
+        """What a client sends of a segment's values."""
+        return values[self.places(round, segment.key, client)]
+
+    def _kept_in(self, round: int, key: Key, client: int) -> tuple[Indices, Indices]:
+        name = (round, self.who(client), key)
+        if name not in self._within:
+            self._forget(round)
+            coordinates = self.agreement.segments(round)[key].coordinates
+            places = self.kept(round, client).among(coordinates)
+            self._within[name] = places, coordinates[places]
+        return self._within[name]
+
+    def layout(self, round: int, client: int) -> tuple[Indices, Indices]:
+        """The coordinates of all that a client sends, and the segments' edges among them."""
+        who = (round, self.who(client))
+        if who not in self._layouts:
+            self._layouts[who] = self._laid_out(round, client)
+        return self._layouts[who]
+
+    def gather(self, round: int, client: int, vector: Vector) -> Vector:
+        """All that a client sends of a vector, segment after segment."""
+        return vector[self.layout(round, client)[0]]
+
+    def edges(self, round: int, client: int) -> Indices:
+        """Where in that each segment begins, in the order of the agreement's keys, and the end."""
+        return self.layout(round, client)[1]
+
+    def _forget(self, round: int) -> None:
+        """Drop the kept sets of rounds that are over; a straggler's can be derived again."""
+        if round in self._rounds:
+            return
+        self._rounds = {known for known in self._rounds if abs(known - round) <= 1} | {round}
+        for cache in (self._tags, self._sets, self._within, self._layouts):
+            for old in [name for name in cache if abs(name[0] - round) > 1]:
+                del cache[old]  # type: ignore[arg-type]
+
+    # -- the four halves ----------------------------------------------------------------------
+
+    def encode(self, piece: Vector, segment: Segment, round: int, client: int) -> Payload:
+        """What travels of a segment."""
+        return Payload(encode_values(piece, Encoding.KEPT), self.tag(round, client))
+
+    def read(self, contribution: Contribution, segment: Segment) -> Vector:
+        """What whoever holds a contribution can read: one value a coordinate, unscaled."""
+        round, sender = contribution.header.round, contribution.header.sender
+        if contribution.payload.stream != self.tag(round, sender):
+            raise MalformedMessage("contribution.payload.stream", "names another kept set")
+        count = len(self.places(round, segment.key, sender))
+        return decode_values(contribution.payload.encoded, Encoding.KEPT, count)
+
+    def size(self, round: int, segment: Segment) -> int:
+        """How many values a result has."""
+        return len(self.places(round, segment.key))
+
+    def publish(self, mean: Vector, round: int) -> Payload:
+        """How a mean travels: as small as what it is of."""
+        return Payload(encode_values(mean, Encoding.KEPT), self.tag(round))
+
+    def published(self, result: Result, segment: Segment) -> Vector:
+        """The values of a result, refused if they do not fit."""
+        assert result.payload is not None
+        round = result.header.round
+        if result.payload.stream != self.tag(round):
+            raise MalformedMessage("result.payload.stream", "names another round's kept set")
+        return decode_values(result.payload.encoded, Encoding.KEPT, self.size(round, segment))
+
+    def increment(self, result: Result, segment: Segment) -> Vector:
+        """The mean on all coordinates of the segment: 1/p makes it unbiased, once."""
+        round = result.header.round
+        values = self.published(result, segment) * np.float32(self.kept(round).scale)
+        increment = np.zeros(segment.size, np.float32)
+        increment[self.places(round, segment.key)] = values
+        return increment
+
+    @cached_property
+    def _gamma(self) -> float:
+        return shift_step(self.compressor.omega(self.agreement.settings.n))
+
+    def gamma(self, segment: Segment) -> float:
+        """The step γ of the reference: the kept set is one of the whole vector, and so is ω."""
+        return self._gamma

@@ -1,0 +1,354 @@
+"""A scheme: what a segment's contributions and results are, said once and by one object.
+
+A :class:`Scheme` is a setting that members agree on. :meth:`Scheme.at` puts it to work in a
+federation, as a shard plan becomes a shard map; the :class:`Coding` that comes of it has four
+halves:
+
+- a client's :class:`Sender` makes payloads of a prepared update;
+- an owner's :class:`Collector` takes contributions and ends in a payload;
+- :meth:`Coding.move` says how a result moves the replicated state;
+- :meth:`Coding.read` and the :class:`Reader` say what an observer gets out of a contribution and
+  of what is published.
+
+What is written here holds for whole segments of plain values; a scheme says where it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from eris.core.combine import examine
+from eris.core.compress import Encoding, decode_values, encode_values
+from eris.core.errors import InvalidSetting
+from eris.core.masks import KeptSet
+from eris.core.shift import advance, difference, estimate
+from eris.core.vectors import Indices, Vector
+from eris.protocol.messages import Contribution, Payload, Result
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.membership import View
+    from eris.protocol.replica import Replica
+    from eris.protocol.settings import Settings
+
+
+class Scheme:
+    """What members agree on; the defaults are those of a plain scheme."""
+
+    name: ClassVar[str]
+    small_results: ClassVar[bool] = True
+    """Whether a result is smaller than the state it leads to: then results are kept for others."""
+    lasting: ClassVar[str] = ""
+    """Why clients must be the same in all rounds, if they must."""
+    in_step: ClassVar[str] = ""
+    """Why only the simulator that moves members in step can carry it, if so."""
+
+    @property
+    def shifted(self) -> bool:
+        """Whether differences to a reference travel."""
+        return False
+
+    def kept_share(self, n: int) -> float:
+        """The share of ``n`` coordinates that a client sends."""
+        return 1.0
+
+    def caution(self, n: int) -> str:
+        """What a user should know before training a model of ``n`` coordinates with it."""
+        return ""
+
+    def check(self, settings: Settings) -> None:
+        """Refuse what does not go together with this scheme."""
+
+    def check_view(self, view: View) -> None:
+        """Refuse a view in which this scheme cannot work."""
+
+    def at(self, agreement: Agreement) -> Coding:
+        """This scheme at work."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Coding:
+    """A scheme at work in one federation."""
+
+    def __init__(self, scheme: Scheme, agreement: Agreement) -> None:
+        self.scheme, self.agreement = scheme, agreement
+        self._whole: tuple[int, tuple[Indices, Indices]] | None = None
+
+    # -- where values lie ---------------------------------------------------------------------
+
+    def coordinates(self, round: int, key: Key, client: int) -> Indices:
+        """The places, in a whole vector, of the values that a client sends of a segment."""
+        return self.agreement.segments(round)[key].coordinates
+
+    def gather(self, round: int, client: int, vector: Vector) -> Vector:
+        """All that a client sends of a vector, segment after segment."""
+        return self.agreement.route(round).gather(vector)
+
+    def edges(self, round: int, client: int) -> Indices:
+        """Where in that each segment begins, in the order of the agreement's keys, and the end."""
+        return self.agreement.edges(round)
+
+    def pick(self, round: int, segment: Segment, client: int, values: Vector) -> Vector:
+        """What a client sends of a segment's values."""
+        return values
+
+    def layout(self, round: int, client: int) -> tuple[Indices, Indices]:
+        """The coordinates of all that a client sends, and the segments' edges among them."""
+        turn = self.agreement.turn_start(round)
+        if self._whole is None or self._whole[0] != turn:
+            self._whole = turn, self._laid_out(round, client)
+        return self._whole[1]
+
+    def _laid_out(self, round: int, client: int) -> tuple[Indices, Indices]:
+        parts = [self.coordinates(round, key, client) for key in self.agreement.keys]
+        return np.concatenate(parts), np.cumsum([0, *map(len, parts)])
+
+    def kept(self, round: int, client: int) -> KeptSet | None:
+        """The kept set of a client, where not everything is sent."""
+        return None
+
+    # -- the client ---------------------------------------------------------------------------
+
+    def sender(self, me: int) -> Sender:
+        """A client's half."""
+        return Sender(self, me)
+
+    def encode(self, piece: Vector, segment: Segment, round: int, client: int) -> Payload:
+        """What travels of a segment."""
+        return Payload(encode_values(piece))
+
+    # -- the owner ----------------------------------------------------------------------------
+
+    def collector(self, round: int, segment: Segment) -> Collector:
+        """An owner's half, for one segment and round."""
+        return Collector(self, round, segment)
+
+    def check_weight(self, contribution: Contribution) -> None:
+        """Refuse a weight that cannot be a client's."""
+        header = contribution.header
+        self.agreement.check_weight(
+            header.sender, contribution.samples, contribution.steps, header.round
+        )
+
+    def decode(self, contribution: Contribution, segment: Segment) -> Vector:
+        """The values that are combined."""
+        return self.read(contribution, segment)
+
+    def size(self, round: int, segment: Segment) -> int:
+        """How many values a result has."""
+        return segment.size
+
+    def publish(self, mean: Vector, round: int) -> Payload:
+        """How a mean travels."""
+        return Payload(encode_values(mean))
+
+    # -- the replica --------------------------------------------------------------------------
+
+    def published(self, result: Result, segment: Segment) -> Vector:
+        """The values of a result, refused if they do not fit."""
+        assert result.payload is not None
+        return decode_values(result.payload.encoded, Encoding.DENSE, segment.size)
+
+    def increment(self, result: Result, segment: Segment) -> Vector:
+        """The mean on all coordinates of the segment, unbiased."""
+        return self.published(result, segment)
+
+    def gamma(self, segment: Segment) -> float:
+        """The step γ of the reference."""
+        raise NotImplementedError
+
+    def move(
+        self, result: Result, segment: Segment, reference: Vector | None
+    ) -> tuple[Vector, Vector | None]:
+        """What the server rule is given of a result, and the segment's next reference."""
+        increment = self.increment(result, segment)
+        if reference is None:
+            return increment, None
+        return estimate(reference, increment), advance(reference, increment, self.gamma(segment))
+
+    # -- the observer -------------------------------------------------------------------------
+
+    def read(self, contribution: Contribution, segment: Segment) -> Vector:
+        """What whoever holds a contribution can read: one value a coordinate, unscaled."""
+        return decode_values(contribution.payload.encoded, Encoding.DENSE, segment.size)
+
+    def reader(self) -> Reader:
+        """An observer's half."""
+        return Reader(self)
+
+
+class Sender:
+    """A client's half: its update, checked and cut, becomes payloads."""
+
+    def __init__(self, coding: Coding, me: int) -> None:
+        self.coding, self.agreement, self.me = coding, coding.agreement, me
+        self.lost = 0.0
+        """The share of the latest update's norm that vanishes in fixed point, if it is much."""
+
+    @property
+    def name(self) -> str:
+        """The client's name, for messages."""
+        return self.agreement.view.members[self.me]
+
+    def training_model(self, model: Vector) -> Vector:
+        """What this client trains from: the federation's model, unless it keeps some of its own."""
+        return model
+
+    def reference(self, replica: Replica) -> Vector | None:
+        """What travels is the difference to this."""
+        return replica.reference
+
+    def prepare(
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica
+    ) -> dict[Key, Vector]:
+        """By segment: the values that are sent of an update.
+
+        If an owner would refuse any of it, it is refused here and whole: were only some segments
+        sent, the result would depend on how the coordinates are cut.
+        """
+        settings = self.agreement.settings
+        if update.shape != (settings.n,) or update.dtype != np.float32:
+            found = f"{update.dtype} array of shape {update.shape}"
+            raise InvalidSetting("update", found, f"{settings.n} float32 values")
+        self.check_weight(samples, steps, round)
+        if settings.rule.normalises_steps:
+            update = update / np.float32(steps)
+        reference, coding = self.reference(replica), self.coding
+        values = coding.gather(round, self.me, update)
+        if reference is not None:
+            values = difference(values, coding.gather(round, self.me, reference))
+        edges = coding.edges(round, self.me).tolist()
+        cuts = zip(self.agreement.keys, edges[:-1], edges[1:], strict=True)
+        pieces = {key: values[begin:end] for key, begin, end in cuts}
+        self.examine(update, reference, round, pieces)
+        return pieces
+
+    def check_weight(self, samples: int, steps: int, round: int) -> None:
+        """Refuse what cannot be this client's weight."""
+        self.agreement.check_weight(self.me, samples, steps, round)
+
+    def examine(
+        self, update: Vector, reference: Vector | None, round: int, pieces: Mapping[Key, Vector]
+    ) -> None:
+        """Refuse an update that cannot be combined, and note what of it is too small to be."""
+        settings, kept = self.agreement.settings, self.coding.kept(round, self.me)
+        self.lost = examine(
+            update, self.name, settings.precision, settings.non_finite,
+            reference=reference, kept=kept,
+        )  # fmt: skip
+
+    def payload(self, piece: Vector, segment: Segment, round: int) -> Payload:
+        """What travels of a segment."""
+        return self.coding.encode(piece, segment, round, self.me)
+
+    def remember(self, piece: Vector) -> Vector | None:
+        """What must be known of a piece that was sent once its result is there."""
+        return None
+
+    def included(self, result: Result, segment: Segment, remembered: Vector) -> None:
+        """A piece that was sent, and is remembered, is in a result."""
+
+    def state(self) -> dict[str, Vector]:
+        """What only this client knows, at the end of a round."""
+        return {}
+
+    def restore(self, state: Mapping[str, Vector]) -> None:
+        """Continue from a ``state()``."""
+
+
+class Mean(Protocol):
+    """What combines values (:mod:`eris.core.combine`)."""
+
+    @property
+    def weight(self) -> int:
+        """The sum of the samples."""
+        ...
+
+    def add(self, values: Vector, samples: int, client: object) -> None:
+        """Count a client's values in."""
+        ...
+
+    def result(self) -> Vector:
+        """Their mean, or what the rule has instead."""
+        ...
+
+
+class Collector:
+    """An owner's half: contributions go in, one payload comes out."""
+
+    def __init__(self, coding: Coding, round: int, segment: Segment) -> None:
+        settings = coding.agreement.settings
+        self._coding, self._round, self._segment = coding, round, segment
+        self._mean: Mean = settings.rule.collector(
+            coding.size(round, segment), settings.precision, settings.non_finite
+        )
+        self.included: set[int] = set()
+        self.sample_steps = 0
+
+    @property
+    def samples(self) -> int:
+        """The samples of the included clients."""
+        return self._mean.weight
+
+    def take(self, contribution: Contribution) -> None:
+        """Count a contribution in, or refuse it."""
+        sender = contribution.header.sender
+        values = self._coding.decode(contribution, self._segment)
+        name = self._coding.agreement.view.members[sender]
+        self._mean.add(values, contribution.samples, name)
+        self.included.add(sender)
+        self.sample_steps += contribution.samples * contribution.steps
+
+    def finish(self) -> Payload:
+        """What is published of the included clients' contributions."""
+        return self._coding.publish(self._mean.result(), self._round)
+
+
+class Reader:
+    """An observer's half, beside a replica of its own: what published results tell over rounds."""
+
+    def __init__(self, coding: Coding) -> None:
+        self.coding, self.agreement = coding, coding.agreement
+
+    def reference(
+        self, replica: Replica, client: int, coordinates: Indices, *, exact: bool
+    ) -> Vector:
+        """What a client's contributions are the difference to, on some coordinates.
+
+        ``exact`` where the client's own contributions were seen.
+        """
+        assert replica.reference is not None
+        return replica.reference[coordinates]
+
+    def sums(self, round: int, results: Iterable[Result]) -> tuple[Vector, Vector]:
+        """Σ w_k v_k over the included clients, and Σ w_k, by coordinate."""
+        n = self.agreement.settings.n
+        sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
+        for result, values in self._means(round, results):
+            total = np.float32(result.samples)
+            at = self.coding.coordinates(round, result.header.key, 0)
+            sums[at], weights[at] = total * values, total
+        return sums, weights
+
+    def follow(
+        self,
+        round: int,
+        results: Iterable[Result],
+        mean: Callable[[Indices], Vector],
+        sent: Callable[[int], Vector],
+    ) -> None:
+        """A round is over; ``mean`` gives the mean on coordinates, ``sent`` what a client sent."""
+
+    def _means(self, round: int, results: Iterable[Result]) -> Iterator[tuple[Result, Vector]]:
+        """The published means that tell of sums: an order statistic does not."""
+        segments = self.agreement.segments(round)
+        for result in results:
+            if result.payload is None or self.agreement.settings.rule.values_mixed(3) != 3:
+                continue
+            yield result, self.coding.published(result, segments[result.header.key])
