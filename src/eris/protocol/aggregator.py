@@ -72,8 +72,7 @@ class Aggregator:
         key, sender = header.key, header.sender
         if key not in self._owned:
             return [], [self._refuse(header, "this node does not own the segment's shard")]
-        view = self.agreement.view_at(header.round)
-        if sender not in view.client_set:
+        if sender not in self.agreement.view_at(header.round).client_set:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
         try:
             self.agreement.coding.check_weight(contribution)
@@ -85,10 +84,23 @@ class Aggregator:
         state = self._open.get(key) or self._begin_segment(key)
         if sender in state.heard:
             return [], []
-        state.heard.add(sender)
         answers = self._add(contribution, state)
-        complete = len(state.heard) == len(view.clients) or self._overdue
-        return [self._close(key)] if complete and self._may_close(key) else [], answers
+        return self._hear(key, sender), answers
+
+    def excuse(self, key: Key, client: int) -> list[Result]:
+        """A client gives nothing to a segment of this round: it is not waited for."""
+        if key not in self._owned or key in self._closed or not self._may_publish:
+            return []
+        if key not in self._open:
+            self._begin_segment(key)
+        return self._hear(key, client)
+
+    def _hear(self, key: Key, client: int) -> list[Result]:
+        """A client has said what it had to say; returns the result if that was all."""
+        heard = self._open[key].heard
+        heard.add(client)
+        everyone = len(heard) == len(self.agreement.view_at(self.round).clients)
+        return [self._close(key)] if (everyone or self._overdue) and self._may_close(key) else []
 
     def tick(self, now: float) -> list[Result]:
         """Close what is past its deadline."""

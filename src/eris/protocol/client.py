@@ -87,10 +87,14 @@ class Client:
         made = (self._contribution(prepared, key) for key in keys if key in prepared.pieces)
         return [outgoing for outgoing in made if outgoing is not None]
 
+    def fits(self, prepared: Prepared, key: Key) -> bool:
+        """Whether a segment is as it was when an update was trained."""
+        return self.replica.versions[key] == prepared.based_on[key]
+
     def _contribution(self, prepared: Prepared, key: Key) -> Outgoing | None:
         round, piece = prepared.round, prepared.pieces[key]
         owner, based_on = prepared.view.owners[key[0]], prepared.based_on[key]
-        if owner == NOBODY or self.replica.versions[key] != based_on:
+        if owner == NOBODY or not self.fits(prepared, key):
             return None
         segment = self.agreement.segments(round)[key]
         payload = self.sender.payload(piece, segment, round)

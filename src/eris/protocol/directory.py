@@ -194,7 +194,7 @@ class Directory:
         through = max(
             kept.through, round + self.lookahead + self._pace(number, member.round, round)
         )
-        if through > kept.through and self._owns(number, round):
+        if through > kept.through and self._acts(number, round):
             self._members[number] = replace(self._members[number], through=through)
             self.revision += 1
         return self.standing(number)
@@ -456,10 +456,10 @@ class Directory:
         begun = [view.from_round for view in self._views if view.from_round <= round]
         return begun[-1] if begun else 0
 
-    def _owns(self, number: int, round: int) -> bool:
-        """Whether a member owns a shard in the view of a round or in one to come."""
+    def _acts(self, number: int, round: int) -> bool:
+        """Whether a member has a role in the view of a round or in one to come."""
         for scheduled in reversed(self._views):
-            if number in scheduled.view.owners:
+            if number in scheduled.view.roles:
                 return True
             if scheduled.from_round <= round:
                 return False

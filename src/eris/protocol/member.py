@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key, networked
-from eris.protocol.dispatch import Dispatch
 from eris.protocol.ending import Ending
+from eris.protocol.giving import Giving
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
+    Header,
     Message,
     Outgoing,
     Refusal,
@@ -111,8 +112,7 @@ class Member:
         self._renewal_due = False
         self.discarded = 0
         """Updates that came too late for any segment of their round."""
-        self.dispatch: Dispatch | None = None
-        """The update of the current round, once it is there."""
+        self.giving = Giving(self.node, self.ownership)
         self._hint: Key | None = None
         """A segment that was missing when last asked: asking it first is usually enough."""
         self._barren: set[Key] = set()
@@ -132,6 +132,14 @@ class Member:
     def view(self) -> View:
         """The view of the current round."""
         return self.agreement.view_at(max(1, self.round))
+
+    @property
+    def acted(self) -> int | None:
+        """The last round in which this member may have published or contributed; None if it does
+        not know. This is what it tells the authority when it leaves."""
+        if self.ownership.unsure:
+            return None
+        return max(self.ownership.abstain_through, self.node.aggregator.round, self.giving.given)
 
     @property
     def renewal_due(self) -> bool:
@@ -220,6 +228,8 @@ class Member:
             why = f"names round {header.round}; training ends after round {self.rounds}"
             self.node.refuse(message, source, why)
             return []
+        if isinstance(message, Contribution | CatchUp | Refusal) and header.sender == source:
+            self.ownership.hear(source, header.round)
         if isinstance(message, Contribution):
             out = self.ownership.collect(message, source, self.round, now)
             self.evidence.asks(out)
@@ -234,6 +244,10 @@ class Member:
             if header.round > replica.horizon + AHEAD:
                 self.node.refuse(message, source, f"nobody else has reached round {header.round}")
                 return []
+        if isinstance(message, Refusal) and message.no_result and self._owns(header):
+            if header.sender != source or not ours:
+                return []
+            return self.ownership.excuse(header, source, now) + self._proceed(now)
         out = self.node.receive(message, source)
         if isinstance(message, Result | Snapshot):
             # What waits for its predecessor is news once, however often it is sent.
@@ -250,7 +264,7 @@ class Member:
             if message.no_result and theirs:
                 self._barren.add(header.key)
             elif message.again and theirs:
-                out += self._contributions([header.key])
+                out += self._sent(self.giving.contributions([header.key]))
         return out + self._proceed(now)
 
     def _learn(self, message: Message, source: int) -> None:
@@ -276,8 +290,10 @@ class Member:
         if self._settled(self.round):
             self.discarded += 1
             return self._proceed(now)
-        self.dispatch = Dispatch(self.node.client.prepare(update, samples, steps))
         self.node.stayed.clear()
+        if not self.giving.trained(update, samples, steps):
+            self.discarded += 1  # results of earlier rounds have come in the meantime
+            return self._proceed(now)
         return []
 
     def failed(self, now: float) -> list[Outgoing]:
@@ -296,33 +312,30 @@ class Member:
         A runtime calls this as long as it has room for what is to be sent, and says which members
         it has no room for: their segments wait, those of others do not.
         """
-        if self.dispatch is None:
+        if self.giving.dispatch is None:
             return None
         owners, versions = self.view.owners, self.node.replica.versions
         out = self.ownership.open(self.round, now) if self.me in owners else []
         later = self.ownership.opens_later(self.round)
-        keys = self.dispatch.take(
+        keys = self.giving.take(
             over=lambda key: versions[key] >= self.round or key in self._barren,
             waits=lambda shard: owners[shard] in full or (later and owners[shard] == self.me),
         )
         if not keys:
             return out or None
         self._quiet_from(now)
-        return out + self._contributions(keys) + self._proceed(now)
+        return out + self._sent(self.giving.contributions(keys)) + self._proceed(now)
 
-    def _contributions(self, keys: Iterable[Key]) -> list[Outgoing]:
+    def _sent(self, made: list[Outgoing]) -> list[Outgoing]:
         """What of these is to be sent; what is for this member itself has been taken in."""
-        if self.dispatch is None:
-            return []
-        made = self.node.client.contributions(self.dispatch.prepared, keys)
         self.evidence.asks(made)  # an owner that is further on answers with what it has
         return self.node.keep(made)
 
     def tick(self, now: float) -> list[Outgoing]:
         """Let time pass."""
         out = self.node.close(now) + self.ownership.invite(now) + self._proceed(now)
-        if self._held and self.dispatch is not None and now >= self._flush_at:
-            self.dispatch.unbounded = True
+        if self._held and self.giving.dispatch is not None and now >= self._flush_at:
+            self.giving.dispatch.unbounded = True
         if self._waiting and now >= self._retry_at:
             if self._hopeless():
                 out += self._give_up(now)
@@ -347,7 +360,7 @@ class Member:
 
     def _enter(self, round: int, now: float) -> list[Outgoing]:
         self.round = min(round, self.rounds + 1)
-        self.dispatch = None
+        trains = self.giving.enter(self.round)
         self._barren.clear()
         self._heard = {self.me}
         self._quiet_from(now)
@@ -357,15 +370,17 @@ class Member:
         if self.round > self.rounds:
             self.phase = Phase.DONE
             return []
-        if self.me in self.view.client_set:
+        if trains:
             self._train()
             return []
         self.phase = Phase.EXCHANGING
+        if self.giving.abstains:
+            self._retry_at = now  # to say so
         return self._proceed(now)
 
     def _train(self) -> None:
         self.phase = Phase.TRAINING
-        self.job = Job(self.round, self.node.client.sender.training_model(self.model).copy())
+        self.job = Job(self.round, self.giving.train())
 
     def _next(self) -> int:
         """The first round that is not over for this member."""
@@ -413,7 +428,8 @@ class Member:
     @property
     def _held(self) -> bool:
         """Whether segments are held back until earlier ones have results."""
-        return self.dispatch is not None and self.dispatch.held
+        dispatch = self.giving.dispatch
+        return dispatch is not None and dispatch.held
 
     @property
     def _waiting(self) -> bool:
@@ -449,10 +465,9 @@ class Member:
         # At the end nobody is left who would bring what only a member without a role has.
         out = self.node.client.ask(wanted, everyone=done, at_once=2)
         self.evidence.asks(out)
-        if self.dispatch is not None and not catching:
-            self.dispatch.drop()
+        if self.phase is Phase.EXCHANGING:
             first = sorted(self.missing(self.round), key=lambda key: (key[1], key[0]))
-            out += self._contributions(first[:RESENT])
+            out += self._sent(self.giving.again(first[:RESENT], now))
         return out
 
     def _hopeless(self) -> bool:
@@ -472,8 +487,9 @@ class Member:
 
     def _wanted(self) -> bool:
         """Whether the round stands still and this client has given nothing to it."""
-        idle = self.phase is Phase.EXCHANGING and self.dispatch is None
-        return idle and self._retries >= 3 and self.me in self.view.client_set
+        idle = self.phase is Phase.EXCHANGING and self.giving.dispatch is None
+        trains = self.me in self.view.client_set and not self.giving.abstains
+        return idle and trains and self._retries >= 3
 
     def _give_up(self, now: float) -> list[Outgoing]:
         if self.phase is Phase.CATCHING_UP:
@@ -481,6 +497,9 @@ class Member:
         if self._overtaken or self._something(self.round) or self._refused():
             return self._enter(self._next(), now)
         return self._enter(self.agreement.newest_from, now)
+
+    def _owns(self, header: Header) -> bool:
+        return self.agreement.view_at(header.round).owners[header.shard] == self.me
 
     # -- checkpoints --------------------------------------------------------------------------
 

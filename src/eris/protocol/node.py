@@ -122,6 +122,10 @@ class Node:
         finished = self._publish(self.aggregator.finish())
         return finished + self._publish(self.aggregator.begin(round, now))
 
+    def excuse(self, key: Key, client: int) -> list[Outgoing]:
+        """A client gives nothing to an own segment of the current round."""
+        return self._publish(self.aggregator.excuse(key, client))
+
     def withhold(self, key: Key) -> list[Outgoing]:
         """Close an own segment of the current round without a mean: it stays as it is here."""
         return self._publish(self.aggregator.withhold(key))

@@ -1,7 +1,8 @@
-"""An owner's part in the rounds: when it may open one, and what it does with what comes early.
+"""What a member may do in which rounds, and an owner's part in them.
 
-It publishes with a permit only, and never in a round in which it may have published before it was
-started again (:mod:`eris.protocol.standing`).
+A member publishes and contributes with a permit only, and never in a round in which it may have
+done so before it was started again (:mod:`eris.protocol.standing`): a second result, or a second
+contribution of one client, would tell more than one does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 
 from eris.protocol.agreement import Key
-from eris.protocol.messages import CatchUp, Contribution, Outgoing, Refusal
+from eris.protocol.messages import CatchUp, Contribution, Header, Outgoing, Refusal
 from eris.protocol.node import Node
 from eris.protocol.standing import LOOKAHEAD
 
@@ -18,10 +19,10 @@ PATIENCE = 8
 
 
 class Ownership:
-    """What a node may publish, and its segments that are open.
+    """What a node may publish and contribute, and its segments that are open.
 
     ``through`` is the last round it is permitted, ``abstain_through`` the last one in which it may
-    have published before. One that is ``unsure`` of that finds it out from what it hears.
+    have acted before. One that is ``unsure`` of that finds it out from what it hears.
     """
 
     def __init__(self, node: Node, *, through: int, abstain_through: int, unsure: bool) -> None:
@@ -30,7 +31,7 @@ class Ownership:
         self.wants_permit = False
         """Whether a round could not be opened for want of a permit."""
         self._doubt: dict[int, int] | None = {} if unsure else None
-        """While it is not known what was published before: by client, the round it was heard in."""
+        """While it is not known what was done before: by client, the round it was heard in."""
         self._early: dict[int, set[tuple[Key, int]]] = {}
         """By round: (segment, client) of contributions that came before it could be opened."""
         self._behind: dict[Key, tuple[int, float]] = {}
@@ -41,10 +42,16 @@ class Ownership:
         """Whether it may have published in rounds that it does not know of."""
         return self._doubt is not None
 
-    @property
-    def published(self) -> int | None:
-        """The last round in which it may have published; None if it does not know."""
-        return None if self.unsure else max(self.abstain_through, self.node.aggregator.round)
+    def abstains(self, round: int) -> bool:
+        """Whether this member does nothing in a round, since it may have before it restarted."""
+        return self.unsure or round <= self.abstain_through
+
+    def permits(self, round: int) -> bool:
+        """Whether this member may act in a round; if only a permit is missing, that is noted."""
+        if self.abstains(round):
+            return False
+        self.wants_permit |= round > self.through
+        return round <= self.through
 
     @property
     def last_over(self) -> int:
@@ -73,19 +80,42 @@ class Ownership:
             # A client that is further on has what this owner lacks.
             ask = node.agreement.header(node.me, max(1, round), key)
             return [Outgoing((source,), CatchUp(ask, version)), *self._insist(contribution, now)]
-        if self._doubt is not None and source != node.me:
-            self._doubt[source] = header.round
-            self._resolve(header.round)
         out = self.open(header.round, now)
         if header.round <= node.aggregator.round:
             out += node.receive(contribution, source)
         elif header.round <= round + 1 and source != node.me:
             self._early.setdefault(header.round, set()).add((key, source))
-        if header.round <= self.last_over and node.replica.versions[key] < header.round:
-            back = node.agreement.header(node.me, header.round, key)
-            reason = f"this owner publishes no result of round {header.round}"
-            out.append(Outgoing((source,), Refusal(back, reason, no_result=True)))
-        return out + self.invite(now)
+        return out + self._answer(header, source) + self.invite(now)
+
+    def excuse(self, header: Header, source: int, now: float) -> list[Outgoing]:
+        """A client says that it gives nothing to a segment of a round."""
+        node = self.node
+        view = node.agreement.view_at(header.round)
+        if header.epoch != view.epoch or source not in view.client_set:
+            return []
+        out = self.open(header.round, now)
+        if header.round == node.aggregator.round:
+            out += node.excuse(header.key, source)
+        return out + self._answer(header, source)
+
+    def _answer(self, header: Header, source: int) -> list[Outgoing]:
+        """Tell a client that no result will come of a round, if so."""
+        node, round = self.node, header.round
+        if round > self.last_over or node.replica.versions[header.key] >= round:
+            return []
+        if source == node.me:
+            return []  # it knows
+        back = node.agreement.header(node.me, round, header.key)
+        reason = f"this owner publishes no result of round {round}"
+        return [Outgoing((source,), Refusal(back, reason, no_result=True))]
+
+    def hear(self, source: int, round: int) -> None:
+        """A client says that it is in a round: while this member is unsure, that counts."""
+        if self._doubt is None or source == self.node.me:
+            return
+        if source in self.node.agreement.view_at(round).client_set:
+            self._doubt[source] = max(round, self._doubt.get(source, 0))
+            self._resolve(round)
 
     def _insist(self, contribution: Contribution, now: float) -> list[Outgoing]:
         """Go on from the own state if those that are ahead have told theirs, and no two agree.
@@ -135,9 +165,6 @@ class Ownership:
 
     def _may_open(self, round: int) -> bool:
         aggregator = self.node.aggregator
-        if self._doubt is not None or round <= max(aggregator.round, self.abstain_through):
-            return False
-        if round > self.through:
-            self.wants_permit = True
+        if round <= aggregator.round or not self.permits(round):
             return False
         return aggregator.round == 0 or aggregator.done

@@ -56,6 +56,9 @@ class Witness:
         self._sent: dict[tuple[Key, int], dict[int, list[Contribution]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        self._epochs: dict[tuple[int, int], int] = {}
+        """By member and round: the epoch of its contributions."""
+        self._contents: dict[tuple[int, int, Key], Contribution] = {}
         self._digests: dict[tuple[Key, int], bytes] = {}
         self._seen: dict[Member, dict[Key, int]] = defaultdict(dict)
         self._by: dict[Member, set[tuple[int, Key]]] = defaultdict(set)
@@ -115,6 +118,7 @@ class Witness:
         name = (message.header.key, message.header.round)
         if isinstance(message, Contribution):
             self._check_address(said)
+            self._check_once(message)
             self._sent[name][member.me].append(message)
             self._by[member].add((name[1], name[0]))
         elif isinstance(message, Result):
@@ -148,6 +152,17 @@ class Witness:
         if said.to != (owner,):
             raise LawBroken(f"member {header.sender} sent a segment of shard {header.shard} to "
                             f"{said.to}, but {owner} owns it in epoch {header.epoch}")  # fmt: skip
+
+    def _check_once(self, sent: Contribution) -> None:
+        """A client gives one content to a segment and round, and under one epoch."""
+        header = sent.header
+        where = f"round {header.round}, segment {header.key}: member {header.sender}"
+        epoch = self._epochs.setdefault((header.sender, header.round), header.epoch)
+        if epoch != header.epoch:
+            raise LawBroken(f"{where} contributed in epochs {epoch} and {header.epoch}")
+        first = self._contents.setdefault((header.sender, header.round, header.key), sent)
+        if first != sent:
+            raise LawBroken(f"{where} contributed two contents")
 
     def _check(self, result: Result, sender: int) -> None:
         """A result that was not heard of before: its owner, its right to publish, its value."""

@@ -176,7 +176,7 @@ class World:
                 self.weather.struck[kind] += 1
                 self._note_fault()
                 if kind is Trouble.LEAVE and host.joined is not None:
-                    published = host.member.ownership.published if host.member else None
+                    published = host.member.acted if host.member else None
                     request = partial(self._leave, host, host.joined, published, host.mark)
                     self._call(host, request)
                     host.store()
@@ -404,8 +404,8 @@ class World:
         except RefusedContribution:
             out = member.failed(clock)
         if poison and not honest:
-            assert member.dispatch is not None
-            for piece in member.dispatch.prepared.pieces.values():
+            dispatch = member.giving.dispatch
+            for piece in dispatch.prepared.pieces.values() if dispatch is not None else ():
                 piece[:] = np.nan  # after the client has looked: it is for the owners to refuse
         self._after(host, out)
 

@@ -378,7 +378,7 @@ class NetworkNode:
             driver.recorder.close(driver.member.model)
         try:
             async with asyncio.timeout(GRACE):
-                await authority.leave(driver.member.ownership.published)
+                await authority.leave(driver.member.acted)
         except (ErisError, TimeoutError) as error:
             event(_log, logging.INFO, "left without a word", problem=str(error) or "no answer")
 
