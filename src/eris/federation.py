@@ -34,7 +34,7 @@ from eris.session import Budget, Engine, Fit, RoundRecord, Session
 from eris.training.population import Population, Trainers
 from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
 
-OF_THE_METHOD = {"n", "plan", "scheme", "initial"}
+OF_THE_METHOD = {"n", "plan", "scheme", "compressor", "masks", "shift", "initial"}
 
 
 class RefusedWarning(UserWarning):

@@ -119,7 +119,7 @@ def test_a_view_that_does_not_fit_the_settings() -> None:
     with pytest.raises(InvalidSetting, match="owners is 0; expected one for each of 4 shards"):
         Agreement(agreed(), View(("a", "b"), (0, 1), owners=()))
     paper = agreed(plan=RandomPlan(3), scheme=Independent(RandP(0.1)))
-    with pytest.raises(InvalidSetting, match="samples is None; expected every client's weight"):
+    with pytest.raises(InvalidSetting, match="samples is None; expected every client's number"):
         Agreement(paper, view)
 
 

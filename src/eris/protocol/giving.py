@@ -9,7 +9,7 @@ and nothing is trained again in that round. Owners are told, lest they wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
@@ -18,6 +18,14 @@ from eris.protocol.membership import NOBODY, View
 from eris.protocol.messages import Outgoing, Refusal
 from eris.protocol.node import Node
 from eris.protocol.ownership import Ownership
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be trained now: the round, and a model that is the trainer's own copy."""
+
+    round: int
+    model: Vector
 
 
 class Giving:
@@ -46,11 +54,12 @@ class Giving:
         """Whether this client gives nothing to the round, as it may have before it restarted."""
         return self._node.me in self._view.client_set and self._ownership.abstains(self.round)
 
-    def train(self) -> Vector:
-        """The model to train from; what comes of it is bound to its versions."""
+    def train(self) -> Job:
+        """What to train; what comes of it is bound to the versions that its model has now."""
         self.dispatch = None
         self._trained_from = dict(self._node.replica.versions)
-        return self._node.client.sender.training_model(self._node.model).copy()
+        model = self._node.client.sender.training_model(self._node.model)
+        return Job(self.round, model.copy())
 
     def trained(self, update: Vector, samples: int, steps: int) -> bool:
         """Take in what was trained; returns whether there is something to give."""

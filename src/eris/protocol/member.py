@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from itertools import chain
 from typing import Any
@@ -29,12 +28,11 @@ from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key, networked
 from eris.protocol.ending import Ending
-from eris.protocol.giving import Giving
+from eris.protocol.giving import Giving, Job
 from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
-    Header,
     Message,
     Outgoing,
     Refusal,
@@ -52,7 +50,6 @@ LISTENING = 8
 RESENT = 64
 """Segments that are sent again at a time, of all shards alike."""
 
-
 AHEAD = 8
 """Rounds beyond what is believed to be reached of which results are kept until it is."""
 
@@ -64,14 +61,6 @@ class Phase(Enum):
     TRAINING = "training"
     EXCHANGING = "exchanging"
     DONE = "done"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be trained now: the round, and a model that is the trainer's own copy."""
-
-    round: int
-    model: Vector
 
 
 class Member:
@@ -244,10 +233,9 @@ class Member:
             if header.round > replica.horizon + AHEAD:
                 self.node.refuse(message, source, f"nobody else has reached round {header.round}")
                 return []
-        if isinstance(message, Refusal) and message.no_result and self._owns(header):
-            if header.sender != source or not ours:
-                return []
-            return self.ownership.excuse(header, source, now) + self._proceed(now)
+        if isinstance(message, Refusal) and message.no_result and self.ownership.owns(header):
+            excuse = self.ownership.excuse if header.sender == source and ours else None
+            return (excuse(header, source, now) if excuse else []) + self._proceed(now)
         out = self.node.receive(message, source)
         if isinstance(message, Result | Snapshot):
             # What waits for its predecessor is news once, however often it is sent.
@@ -380,7 +368,7 @@ class Member:
 
     def _train(self) -> None:
         self.phase = Phase.TRAINING
-        self.job = Job(self.round, self.giving.train())
+        self.job = self.giving.train()
 
     def _next(self) -> int:
         """The first round that is not over for this member."""
@@ -497,9 +485,6 @@ class Member:
         if self._overtaken or self._something(self.round) or self._refused():
             return self._enter(self._next(), now)
         return self._enter(self.agreement.newest_from, now)
-
-    def _owns(self, header: Header) -> bool:
-        return self.agreement.view_at(header.round).owners[header.shard] == self.me
 
     # -- checkpoints --------------------------------------------------------------------------
 

@@ -87,6 +87,10 @@ class Ownership:
             self._early.setdefault(header.round, set()).add((key, source))
         return out + self._answer(header, source) + self.invite(now)
 
+    def owns(self, header: Header) -> bool:
+        """Whether this member owns what a message is about."""
+        return self.node.agreement.view_at(header.round).owners[header.shard] == self.node.me
+
     def excuse(self, header: Header, source: int, now: float) -> list[Outgoing]:
         """A client says that it gives nothing to a segment of a round."""
         node = self.node

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.protocol.directory import Directory, Joined, NotYet
+from eris.protocol.giving import Job
 from eris.protocol.history import History, Mark
-from eris.protocol.member import Job, Member
+from eris.protocol.member import Member
 from eris.protocol.settings import Settings
 from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 from eris.testing.shape import Shape

@@ -15,6 +15,7 @@ import numpy as np
 
 from eris.core.compress import decode_values, encode_values
 from eris.core.errors import MalformedMessage, RefusedContribution
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.directory import OldCopy, Refused
 from eris.protocol.member import Member, Phase
@@ -56,6 +57,8 @@ class Witness:
         self._sent: dict[tuple[Key, int], dict[int, list[Contribution]]] = defaultdict(
             lambda: defaultdict(list)
         )
+        self._updates: dict[tuple[Member, int], Vector] = {}
+        """By start of a member and round: the update, less the reference."""
         self._epochs: dict[tuple[int, int], int] = {}
         """By member and round: the epoch of its contributions."""
         self._contents: dict[tuple[int, int, Key], Contribution] = {}
@@ -119,6 +122,7 @@ class Witness:
         if isinstance(message, Contribution):
             self._check_address(said)
             self._check_once(message)
+            self._check_slice(message, member)
             self._sent[name][member.me].append(message)
             self._by[member].add((name[1], name[0]))
         elif isinstance(message, Result):
@@ -163,6 +167,24 @@ class Witness:
         first = self._contents.setdefault((header.sender, header.round, header.key), sent)
         if first != sent:
             raise LawBroken(f"{where} contributed two contents")
+
+    def trained(self, member: Member, round: int, update: Vector) -> None:
+        """A member has trained; what it sends in this round is of this update."""
+        reference = member.node.replica.reference
+        sent = update.copy() if reference is None else update - reference
+        self._updates[member, round] = sent
+
+    def _check_slice(self, sent: Contribution, member: Member) -> None:
+        """What is sent of a segment is what was trained, on the coordinates of that segment."""
+        round, key = sent.header.round, sent.header.key
+        coding, segment = member.agreement.coding, member.agreement.segments(round)[key]
+        trained = self._updates.get((member, round))
+        if trained is None:
+            raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
+        values, expected = coding.read(sent, segment), trained[coding.coordinates(round, key, 0)]
+        if not np.array_equal(values, expected, equal_nan=True):
+            raise LawBroken(f"round {round}, segment {key}: member {member.me} did not send its "
+                            f"part of what it trained")  # fmt: skip
 
     def _check(self, result: Result, sender: int) -> None:
         """A result that was not heard of before: its owner, its right to publish, its value."""

@@ -20,8 +20,9 @@ from eris.core.errors import RefusedContribution
 from eris.core.streams import Stream
 from eris.protocol.codec import decode, encode
 from eris.protocol.directory import Directory, Refused
+from eris.protocol.giving import Job
 from eris.protocol.history import Mark, newest
-from eris.protocol.member import AHEAD, Job, Member
+from eris.protocol.member import AHEAD, Member
 from eris.protocol.messages import Message, Outgoing, Result, Snapshot
 from eris.protocol.standing import Joined, Standing
 from eris.testing.laws import LawBroken
@@ -407,6 +408,8 @@ class World:
             dispatch = member.giving.dispatch
             for piece in dispatch.prepared.pieces.values() if dispatch is not None else ():
                 piece[:] = np.nan  # after the client has looked: it is for the owners to refuse
+            update[:] = np.nan
+        self.witness.trained(member, job.round, update)
         self._after(host, out)
 
     def _send(self, host: Host, out: Sequence[Outgoing]) -> None:

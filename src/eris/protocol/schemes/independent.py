@@ -52,8 +52,8 @@ class Independent(Masked):
     def check_view(self, view: View) -> None:
         """Refuse a view in which this scheme cannot work."""
         if view.samples is None:
-            raise InvalidSetting("samples", None, "every client's weight in the view: the paper's "
-                                 "mode weighs references by it")  # fmt: skip
+            expected = "every client's number of samples: the paper's mode agrees on weights"
+            raise InvalidSetting("samples", None, expected)
 
     def at(self, agreement: Agreement) -> Coding:
         """This scheme at work."""

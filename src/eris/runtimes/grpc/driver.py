@@ -18,7 +18,8 @@ from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.codec import Limits, decode, encode
-from eris.protocol.member import Job, Member, Phase
+from eris.protocol.giving import Job
+from eris.protocol.member import Member, Phase
 from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
 from eris.protocol.standing import Standing
