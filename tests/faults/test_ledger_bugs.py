@@ -14,7 +14,7 @@ from eris.protocol.history import Mark
 from eris.testing.places import Host
 from eris.testing.shape import Shape
 from eris.testing.weather import Incident, Trouble
-from faults.test_network_bugs import catch
+from support.bugs import catch
 
 FORGOTTEN = (
     "has two results|has two views|but the round belongs to|has two states|no progress|"

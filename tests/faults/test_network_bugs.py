@@ -5,7 +5,6 @@ Each says which law catches it. A world without the bug passes (``test_world.py`
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from eris.core.errors import MalformedMessage
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.client import Client, Prepared
@@ -29,25 +27,7 @@ from eris.testing import LawBroken
 from eris.testing.shape import Shape
 from eris.testing.weather import Incident, Trouble, Weather
 from eris.testing.world import World
-
-
-def catch(
-    patch: pytest.MonkeyPatch, law: str, *kinds: Trouble, most: int = 10, **world: Any
-) -> None:
-    """One of the first worlds breaks this law; without the bug it does not."""
-    shape = {what: world.pop(what) for what in ("shape", "incidents") if what in world}
-    for seed in range(most):
-        try:
-            World(seed, kinds=frozenset(kinds), **shape, **world).run()
-        except (LawBroken, MalformedMessage) as found:  # an owner checks its own results, too
-            broken = str(found)
-            break
-    else:
-        pytest.fail(f"{most} seeds did not catch it")
-    assert re.search(law, broken)
-    patch.undo()
-    World(seed, kinds=frozenset(kinds), **shape).run()
-
+from support.bugs import catch
 
 # -- fencing ----------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ A machine without I/O: an update, a message or the time goes in, messages come o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.membership import NOBODY, View
+from eris.protocol.membership import NOBODY
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Result
 from eris.protocol.recent import Recent
 from eris.protocol.replica import Replica
@@ -23,7 +23,6 @@ class Prepared:
     """An update as it is sent. It is made once, so that what is sent again is the same bytes."""
 
     round: int
-    view: View
     samples: int
     steps: int
     based_on: Mapping[Key, int]
@@ -76,8 +75,7 @@ class Client:
         based_on = dict(versions) if based_on is None else based_on
         pieces = self.sender.prepare(update, samples, steps, self.round, self.replica)
         fresh = {key: piece for key, piece in pieces.items() if based_on[key] == versions[key]}
-        view = self.agreement.view_at(self.round)
-        return Prepared(self.round, view, samples, steps, based_on, fresh)
+        return Prepared(self.round, samples, steps, based_on, fresh)
 
     def contributions(self, prepared: Prepared, keys: Iterable[Key]) -> list[Outgoing]:
         """The contributions of some segments, each for the owner of its shard.
@@ -93,13 +91,13 @@ class Client:
 
     def _contribution(self, prepared: Prepared, key: Key) -> Outgoing | None:
         round, piece = prepared.round, prepared.pieces[key]
-        owner, based_on = prepared.view.owners[key[0]], prepared.based_on[key]
+        owner, based_on = self.agreement.view_at(round).owners[key[0]], prepared.based_on[key]
         if owner == NOBODY or not self.fits(prepared, key):
             return None
         segment = self.agreement.segments(round)[key]
         payload = self.sender.payload(piece, segment, round)
         self._sent[key][round] = self.sender.remember(piece)
-        header = replace(self.agreement.header(self.me, round, key), epoch=prepared.view.epoch)
+        header = self.agreement.header(self.me, round, key)
         message = Contribution(header, based_on, prepared.samples, prepared.steps, payload)
         return Outgoing((owner,), message)
 

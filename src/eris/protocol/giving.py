@@ -2,14 +2,15 @@
 
 Two contents of one client, round and segment, or one content in two views, would give owners two
 looks at one update. So an update is bound to the versions that it was trained from: of a segment
-that has moved on since, nothing is sent. Once a part of it has left, it leaves for no other view,
-and nothing is trained again in that round. Owners are told, lest they wait.
+that has moved on since, nothing is sent, and once a part of an update has left, nothing is trained
+again in its round. It leaves with a permit only: no later view holds for a round that anybody had a
+permit for. Owners are told of what does not come, lest they wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
@@ -69,13 +70,13 @@ class Giving:
 
     def take(self, over: Callable[[Key], bool], waits: Callable[[int], bool]) -> list[Key]:
         """The next segments that may go (:class:`~eris.protocol.dispatch.Dispatch`)."""
-        if self.dispatch is None or not self._permitted():
+        if self.dispatch is None or not self._ownership.permits(self.round):
             return []
         return self.dispatch.take(over, waits)
 
     def contributions(self, keys: Iterable[Key]) -> list[Outgoing]:
         """What is to be sent of these segments."""
-        if self.dispatch is None or not self._permitted():
+        if self.dispatch is None or not self._ownership.permits(self.round):
             return []
         made = self._node.client.contributions(self.dispatch.prepared, keys)
         if made:
@@ -94,23 +95,11 @@ class Giving:
         sent = [] if silent == keys else self.contributions(keys)
         return sent + [out for key in silent for out in self._excuse(key, now)]
 
-    def _permitted(self) -> bool:
-        """Whether something may leave: with a permit, and in the view in which it began to."""
-        if self.dispatch is None or not self._ownership.permits(self.round):
-            return False
-        if self.dispatch.prepared.view != self._view:
-            if self.given == self.round:
-                return False
-            self.dispatch.prepared = replace(self.dispatch.prepared, view=self._view)
-        return True
-
     def _silent(self, key: Key) -> bool:
         """Whether nothing of a segment leaves in this round any more."""
         if self.abstains:
             return True
-        if self.dispatch is None or self.given != self.round:
-            return False
-        return self.dispatch.prepared.view != self._view or not self._fresh(key)
+        return self.given == self.round and self.dispatch is not None and not self._fresh(key)
 
     def _fresh(self, key: Key) -> bool:
         """Whether a segment is still as it was when the update was trained."""

@@ -394,7 +394,8 @@ class World:
         if wrong is Trouble.FAILURE:
             self._after(host, member.failed(clock))
             return
-        noise = Stream(self.seed, "gradient", job.round, host.number).uniform(0, len(job.model))
+        draw = Stream(self.seed, "gradient", job.round, host.number, host.starts)  # never twice
+        noise = draw.uniform(0, len(job.model))
         update = (job.model - host.number + noise.astype(np.float32)).astype(np.float32)
         poison, honest = wrong is Trouble.POISON, host.number == 0
         samples = 3**host.number  # no two sets of clients weigh the same
