@@ -107,11 +107,13 @@ class Evidence:
         return self.agreement.view.owners[key[0]] in same or self._most({*same, self.me})
 
     def outvoted(self, key: Key, mine: State) -> bool:
-        """Whether most of those that are through hold one earlier state, and nobody has this one:
-        the last result here died with its owner, and the others have ended without it."""
+        """Whether the owner, or most of those that are through, hold one earlier state, and nobody
+        has this one: the last result here died with its owner, who has ended without it."""
         final = self._final.get(key, {})
         if any(state[0] >= mine[0] for state in final.values()):
             return False
+        if final.get(self.agreement.view.owners[key[0]], (0, b""))[0]:
+            return True
         states = {state for state in final.values() if state[0]}  # what was trained at all
         return any(self._most({p for p, one in final.items() if one == state}) for state in states)
 

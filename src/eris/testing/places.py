@@ -40,6 +40,7 @@ class Host:
     unsure: bool = False
     """Whether that note is lost."""
     starts: int = 0
+    calls: int = 0
     begun: bool = False
     """Whether it has ever taken part."""
     asking: bool = False

@@ -251,18 +251,19 @@ class World:
 
     def _ask(self, host: Host) -> None:
         host.asking = True
+        host.calls += 1  # what was asked before is given up
         round = host.member.round if host.member else 0
         if self.authority.roster:
             standing = self.authority.consult(host, round)
             if host.joined is None:
                 abstain = standing.through
-                self._welcome(host, host.starts, Joined(host.number, abstain, standing))
+                self._welcome(host, host.calls, Joined(host.number, abstain, standing))
             else:
-                self._stand(host, host.starts, standing)
+                self._stand(host, host.calls, standing)
         elif host.joined is None:
-            self._call(host, partial(self._join, host, host.starts, host.mark))
+            self._call(host, partial(self._join, host, host.calls, host.mark))
         else:
-            request = partial(self._renew, host, host.starts, host.joined, round, host.mark)
+            request = partial(self._renew, host, host.calls, host.joined, round, host.mark)
             self._call(host, request)
 
     def _call(self, host: Host, request: Callable[[], None]) -> None:
@@ -270,7 +271,7 @@ class World:
 
         A call is on a connection, which does not outlive the directory's process.
         """
-        start, process = host.starts, self.authority.starts
+        call, process = host.calls, self.authority.starts
 
         def arrive() -> None:
             try:
@@ -280,23 +281,23 @@ class World:
                 # Its ledger was forgotten; or a call that was given up has arrived after the one
                 # that was made instead.
                 self.witness.refused(refused)
-                self._carry(0, host.number, partial(self._restart, host, start))
+                self._carry(0, host.number, partial(self._restart, host, call))
 
         self._carry(host.number, 0, arrive, twice=Trouble.ECHO)
 
-    def _join(self, host: Host, start: int, mark: Mark | None) -> None:
+    def _join(self, host: Host, call: int, mark: Mark | None) -> None:
         joined = self.authority.join(host.number, mark)
         if joined is not None:
-            self._carry(0, host.number, partial(self._welcome, host, start, joined))
+            self._carry(0, host.number, partial(self._welcome, host, call, joined))
 
-    def _renew(self, host: Host, start: int, joined: Joined, round: int, mark: Mark | None) -> None:
+    def _renew(self, host: Host, call: int, joined: Joined, round: int, mark: Mark | None) -> None:
         standing = self.authority.renew(host.number, joined, round, mark)
         if standing is not None:
-            self._carry(0, host.number, partial(self._stand, host, start, standing))
+            self._carry(0, host.number, partial(self._stand, host, call, standing))
 
-    def _restart(self, host: Host, start: int) -> None:
+    def _restart(self, host: Host, call: int) -> None:
         """A process that was refused ends, and whoever looks after it starts it again."""
-        if host.up and host.starts == start:
+        if host.up and host.calls == call:
             host.stop()
             self._at(self.now + 0.5, partial(self._revive, host))
 
@@ -308,9 +309,9 @@ class World:
         with suppress(Refused):  # it may have started again
             self.authority.leave(host.number, joined, published, mark)
 
-    def _welcome(self, host: Host, start: int, joined: Joined) -> None:
+    def _welcome(self, host: Host, call: int, joined: Joined) -> None:
         """A member's first answer; a call that was made again has only the last one's."""
-        if not host.up or host.starts != start:
+        if not host.up or host.calls != call:
             return
         if host.joined is None or joined.incarnation > host.joined.incarnation:
             if host.joined is None and host.starts == 1 and max(self.entered, default=0) > 1:
@@ -320,10 +321,10 @@ class World:
             if host.member is None:
                 unsure = host.unsure and bool(self.authority.roster)
                 self.witness.started(joined.number, joined.abstain_through, unsure=unsure)
-        self._stand(host, start, joined.standing)
+        self._stand(host, call, joined.standing)
 
-    def _stand(self, host: Host, start: int, standing: Standing) -> None:
-        if not host.up or host.starts != start:
+    def _stand(self, host: Host, call: int, standing: Standing) -> None:
+        if not host.up or host.calls != call:
             return
         assert host.joined is not None
         host.asking = False
