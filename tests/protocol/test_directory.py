@@ -116,16 +116,16 @@ def test_a_view_that_no_permit_has_reached_gives_way_to_the_next() -> None:
     assert views[0].view.epoch == 2
 
 
-def test_only_owners_are_given_permits() -> None:
+def test_only_members_with_a_role_are_given_permits() -> None:
     directory = founded()
     join(directory, 0.0, "anna")
-    join(directory, 0.0, "ben", aggregator=False)
+    join(directory, 0.0, "ben", client=False, aggregator=False)
     assert renew(directory, 1.0, "ben", 50).through == 0
     assert renew(directory, 1.0, "anna", 1).through == 3
     assert newest(join(directory, 1.0, "cleo").standing)[1] == 4  # nothing of ben's 50
-    # In the view to come anna is none any more, but it still is one for the rounds before.
-    join(directory, 2.0, "anna", aggregator=False)
-    assert newest(directory.standing(0)) == (3, 4, (0, 1, 2), (2, 2, 2))
+    # In the view to come anna has none any more, but it still has one for the rounds before.
+    join(directory, 2.0, "anna", client=False, aggregator=False)
+    assert newest(directory.standing(0)) == (3, 4, (2,), (2, 2, 2))
     assert renew(directory, 2.0, "anna", 2).through == 4
     assert renew(directory, 2.0, "anna", 4).through == 4
 
