@@ -85,8 +85,8 @@ class Forgetful(Member):
 def test_a_restarted_owner_that_does_not_abstain(
     monkeypatch: pytest.MonkeyPatch, roster: bool
 ) -> None:
-    """Caught by: nobody publishes in rounds in which it may have before it restarted."""
-    law = "in a round in which it may have before it restarted|has two results"
+    """Caught by: nobody publishes, or contributes, where it may have before it restarted."""
+    law = "in a round in which it may have before it restarted|has two results|two contents"
     shape = Shape(roster=roster, rounds=10)
     catch(monkeypatch, law, Trouble.CRASH, shape=shape, member=Forgetful)
 

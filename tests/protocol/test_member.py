@@ -230,9 +230,42 @@ def test_an_update_out_of_range_is_refused_before_anything_of_it_is_sent() -> No
 
 def test_when_every_owner_says_so_nobody_waits_for_a_round() -> None:
     members = [started(me, abstain_through=2) for me in range(3)]
-    for one in members:
-        deliver(members, one.me, train(one), 0.1)
+    for now in (0.1, 0.2):
+        for one in members:
+            assert one.job is None, "it may have contributed before it started again"
+            deliver(members, one.me, one.tick(now), now)
+    assert [one.round for one in members] == [3, 3, 3]
+    assert all(one.job is not None for one in members)
+
+
+def test_a_segment_that_has_moved_on_since_it_was_trained_is_not_sent() -> None:
+    members = [started(me) for me in range(3)]
+    out = [train(one) for one in members[:2]]
+    client = members[2]
+    assert client.job is not None
+    for one, sent in zip(members, out, strict=False):
+        deliver(members[:2], one.me, sent, 0.2)
+    for one in members[:2]:
+        deliver(members, one.me, one.tick(5.0), 5.0)  # results of round 1 without it
+    versions = client.node.replica.versions
+    assert set(versions.values()) == {1}
+    assert client.trained(update(client, 1), 3, 1, 5.1) == []
+    assert pulled(client, 5.1) == []
+    assert client.discarded == 1
+
+
+def test_a_client_that_gives_nothing_says_so_and_the_round_is_over() -> None:
+    members = [started(0), started(1, abstain_through=1), started(2, abstain_through=1)]
+    deliver(members, 0, train(members[0]), 0.1)
+    assert members[0].round == 1
+    for one in members[1:]:
+        deliver(members, one.me, one.tick(0.2), 0.2)
+    # anna waits for nobody any more: what she had alone is withheld, ben abstains.
     assert [one.round for one in members] == [2, 2, 2]
+    result = members[2].node.replica.result_of((0, 0), 1)
+    assert result is not None
+    assert result.payload is None
+    assert not any("gives nothing" in note for note in members[0].node.refused)
 
 
 # -- owning -----------------------------------------------------------------------------------
@@ -285,7 +318,7 @@ def test_an_owner_that_restarted_abstains_and_says_so() -> None:
 
 def test_an_owner_that_is_unsure_waits_for_the_word_of_enough_others() -> None:
     owner, clients = started(0, unsure=True), [started(1), started(2)]
-    train(owner)
+    assert owner.job is None, "it may have contributed before"
     assert owner.node.aggregator.round == 0, "its own word is not worth anything"
     sent = [contribution_to(0, client) for client in clients]
     assert owner.receive(sent[0], 1, 0.2) == []
