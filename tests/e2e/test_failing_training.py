@@ -164,3 +164,10 @@ def test_training_that_is_nan_from_end_to_end_is_no_success(tmp_path: Path) -> N
     assert code in (1, 2)
     assert "nan" in (said + wrong).lower()
     assert "training failed" in said or "none of 2 updates was taken" in said
+
+
+def test_an_evaluation_that_fails_is_no_success_where_all_else_went_well(tmp_path: Path) -> None:
+    code, said, wrong = local(tmp_path, 3, 1, node_3="untested")
+    assert code == 1, said + wrong
+    assert "bit for bit: yes" in said
+    assert "problem: node-3: evaluate() failed: RuntimeError: zebra: no test set" in said
