@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is the machine's business; each test has a limit of its own.
+settings.register_profile("eris", deadline=None)
+settings.load_profile("eris")
 
 pytest.register_assert_rewrite("support", "eris.testing")
 

@@ -225,3 +225,12 @@ def test_what_trainers_keep_ends_with_a_training() -> None:
     federation = eris.Federation([Counting(0) for _ in range(3)], START, rule=HALF)
     first, second = (federation.fit(3, progress=False).model for _ in range(2))
     assert first.tobytes() == second.tobytes()
+
+
+def test_a_federation_of_a_billion_samples_has_its_weighted_mean_in_any_order() -> None:
+    clients = [Pull(1, 5 * 10**8), Pull(2, 3 * 10**8), Pull(3, 2 * 10**8)]
+    rule = eris.server_rule("fedavg", learning_rate=1.0)
+    for order in (clients, clients[::-1]):
+        fit = eris.Federation(order, START, eris.ERIS(), rule=rule).fit(1, progress=False)
+        assert fit.history[-1].included == 1
+        assert fit.model.tobytes() == np.full_like(START, 1.7).tobytes()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -218,3 +220,15 @@ def test_what_does_not_add_up_is_refused(
 def test_the_empty_client_is_named() -> None:
     with pytest.raises(InvalidSetting, match=r"alpha is 1e-09; .* client [01] of 2 would have no"):
         dirichlet([0] * 9, 2, 1e-9, seed=0)
+
+
+def test_the_largest_class_of_a_client_is_as_large_as_the_page_says() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    found = re.search(r"largest makes up (\d+) % of a client at 0.1 and (\d+) % at 0.2", text)
+    assert found is not None
+    labels = np.arange(200_000) % 10
+    for alpha, said in zip((0.1, 0.2), found.groups(), strict=True):
+        parts = dirichlet(labels, 1000, alpha, seed=3, samples_per_client=100)
+        largest = [np.bincount(labels[part]).max() / 100 for part in parts]
+        # Four standard errors of the mean, and half of the last digit that is said.
+        assert abs(np.mean(largest) - int(said) / 100) < 4 * np.std(largest) / 1000**0.5 + 0.005

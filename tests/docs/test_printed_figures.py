@@ -117,3 +117,29 @@ def test_a_sentence_quotes_what_is_printed(page: str, sentence: str, figures: li
     wanted = re.compile(sentence.format(*map(re.escape, figures)))
     text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
     assert wanted.search(text), wanted.pattern
+
+
+def test_what_is_lost_without_aggregators_is_what_the_table_says() -> None:
+    text = (DOCS / "reproduce.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| \d+ \| [\d.]+ \| \d+ \|$", text, re.MULTILINE)
+    accuracy = {float(rate): float(percent) for rate, percent in rows}
+    said = "ours loses {:.1f} points at 0.5, {:.1f} at 0.7 and {:.1f} at 0.8"
+    lost = said.format(*(accuracy[0.0] - accuracy[rate] for rate in (0.5, 0.7, 0.8)))
+    assert lost in " ".join(text.split())
+
+
+def test_the_threat_model_has_of_shatter_what_the_tables_of_its_audits_have() -> None:
+    named = ("audit-mnist", "Shatter, k = 8, r = 4")
+    (found,) = (
+        cells for name, cells in lines("audit.md") if (name, next(iter(cells.values()))) == named
+    )
+    told = f"they get {found['aligned']} % by alignment from an eighth of a model"
+    text = (DOCS / "threat-model.md").read_text(encoding="utf-8")
+    assert f"{told} (null {found['null']} %)" in text
+    audits = (DOCS / "audit.md").read_text(encoding="utf-8")
+    whole, chunks = (
+        re.findall(rf"^\| {row} \|[^|]*\|[^|]*\| ([\d.]+) \(", audits, re.MULTILINE)[-1]
+        for row in ("EL", "Shatter, k = 16")
+    )
+    linked = f"linkability {float(whole):.0f} % (whole models) → {float(chunks):.0f} % (k = 16;"
+    assert linked in text

@@ -21,7 +21,7 @@ import numpy as np
 
 class Trainer:
     def __init__(self, name, kind):
-        self.kind = kind.get(name, "well")
+        self.kind, self.calls = kind.get(name, "well"), 0
 
     def initial(self):
         return np.zeros(500, np.float32)
@@ -29,8 +29,12 @@ class Trainer:
     def update(self, parameters, round):
         if self.kind == "raises":
             raise RuntimeError("zebra: the data base is locked")
-        if self.kind == "exits":
-            raise SystemExit(3)
+        if self.kind == "wrong":
+            self.calls += 1
+            if self.calls == 1:
+                raise SystemExit(3)
+            size, samples = (499, 1) if self.calls == 2 else (500, -1)
+            return np.ones(size, np.float32), samples, {}
         if self.kind == "nothing":
             return None
         made = np.full(500, np.nan if self.kind == "poison" else 1.0)
@@ -130,7 +134,7 @@ def local(folder: Path, nodes: int, rounds: int, **kinds: str) -> tuple[int, str
 
 def test_the_terminal_tells_of_each_kind_of_trouble_and_the_rest_trains_on(tmp_path: Path) -> None:
     code, said, wrong = local(
-        tmp_path, 6, 12, node_2="wide", node_3="untested", node_4="raises", node_5="exits"
+        tmp_path, 6, 12, node_2="wide", node_3="untested", node_4="raises", node_5="wrong"
     )
     assert code == 1, said + wrong
     assert said.count("node-2: update of node-2 is float64; it is cast to float32") == 1
@@ -141,6 +145,8 @@ def test_the_terminal_tells_of_each_kind_of_trouble_and_the_rest_trains_on(tmp_p
     assert f"node-4: training failed in round 1: {error}" in said
     assert "node-4 ended with code 2: error: training failed 3 times in a row" in said
     assert "node-5: training failed in round 1: RuntimeError: it raised SystemExit(3)" in said
+    assert "update of node-5 is 'float32 array of shape (499,)'; expected 500 float32" in said
+    assert "samples of node-5 is -1; expected a whole number from 1" in said
     assert "round 12/12" in said
 
 
@@ -158,3 +164,10 @@ def test_training_that_is_nan_from_end_to_end_is_no_success(tmp_path: Path) -> N
     assert code in (1, 2)
     assert "nan" in (said + wrong).lower()
     assert "training failed" in said or "none of 2 updates was taken" in said
+
+
+def test_an_evaluation_that_fails_is_no_success_where_all_else_went_well(tmp_path: Path) -> None:
+    code, said, wrong = local(tmp_path, 3, 1, node_3="untested")
+    assert code == 1, said + wrong
+    assert "bit for bit: yes" in said
+    assert "problem: node-3: evaluate() failed: RuntimeError: zebra: no test set" in said

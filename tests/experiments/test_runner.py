@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from eris.core.errors import InvalidSetting
 from eris.data import iid, load_mnist
 from eris.experiments import runner, store
 from eris.experiments.assembly import assemble
-from eris.experiments.checkpoint import RunDamaged
+from eris.experiments.checkpoint import STATE, RunDamaged
 from eris.experiments.progress import Silent
 from eris.experiments.recipe import UNBIASED, Recipe
 from eris.experiments.store import Line, Run
@@ -123,6 +124,27 @@ def test_a_run_is_the_training_it_says_it_is(stripes: Path, tmp_path: Path) -> N
     assert sum(line["sent"] for line in run.clients()) == sum(
         line["clients_sent"] for line in lines
     )
+
+
+def test_only_the_owner_reads_the_models_and_messages_of_a_run(
+    stripes: Path, tmp_path: Path
+) -> None:
+    recipe = small(stripes, engine__record=True)
+    modes: dict[str, int] = {}
+
+    def look() -> None:
+        for path in (tmp_path / "small").rglob("*"):
+            if path.suffix in (".eris", ".safetensors"):
+                modes[path.name] = stat.S_IMODE(path.stat().st_mode)
+
+    before = os.umask(0)
+    try:
+        runner.start(recipe, tmp_path, At(4, look))
+    finally:
+        os.umask(before)
+    look()
+    assert modes.keys() > {store.MODEL, store.TRANSCRIPT, STATE, "000002.eris"}
+    assert set(modes.values()) == {0o600}
 
 
 def test_bytes_of_clients_are_told_from_those_of_a_server(stripes: Path, tmp_path: Path) -> None:
