@@ -223,13 +223,6 @@ class World:
         """The directory is told of a round that cannot be; nobody waits for its answer."""
         self.authority.renew(host.number, joined, ABSURD, mark)
 
-    def _dead(self, host: Host) -> bool:
-        return any(
-            incident.kind is Trouble.DEATH and host.number in incident.members
-            for incident in self.weather.incidents
-            if incident.on(self.now)
-        )
-
     def _note_fault(self) -> None:
         if self.entered:
             self.faulted.add(max(self.entered))
@@ -237,7 +230,7 @@ class World:
     # -- the authority ------------------------------------------------------------------------
 
     def _start(self, host: Host) -> None:
-        if not self._dead(host):
+        if not self.weather.dead(host.number, self.now):
             host.up = True
             host.starts += 1
             self._request(host, host.starts)
@@ -363,8 +356,7 @@ class World:
             host.training = member.job
             takes = self.weather.training(host.number, member.job.round, self.now)
             self._at(self.now + takes, partial(self._trained, host, member, member.job))
-        if member.round != host.stored and member.round % 2 == 0:
-            host.store()
+        self._checkpoint(host, member)
         wakes_at = host.time(member.wakes_at)
         if wakes_at < host.ticks_at:
             host.ticks_at = wakes_at
@@ -372,6 +364,11 @@ class World:
         if member.renewal_due and not host.asking:
             member.renewal_due = False
             self._ask(host)
+
+    def _checkpoint(self, host: Host, member: Member) -> None:
+        """Every other round is stored."""
+        if member.round != host.stored and member.round % 2 == 0:
+            host.store()
 
     def _enter(self, round: int) -> None:
         self.entered[round] = self.now
@@ -448,7 +445,7 @@ class World:
     def _deliver(self, carried: Callable[[], Message], sender: int, host: Host) -> None:
         if host.up and host.member is not None:
             message = carried()
-            self.witness.received(message)
+            self.witness.received(message, sender, host.member)
             clock = host.clock(self.now)
             self._after(host, host.member.receive(message, sender, clock))
 
@@ -492,3 +489,9 @@ class World:
     def _at(self, time: float, happen: Callable[[], None]) -> None:
         self._events += 1
         heapq.heappush(self._queue, (time, self._events, happen))
+
+
+if __name__ == "__main__":
+    from eris.testing.trace import main
+
+    raise SystemExit(main())
