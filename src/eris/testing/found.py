@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eris.core.errors import ErisError
 from eris.testing.shape import Shape
 from eris.testing.weather import FINAL, Incident, Trouble
 from eris.testing.world import World
@@ -95,30 +96,30 @@ def law(broken: Exception) -> str:
     'ValueError: segment has two results in round'
     """
     words = re.sub(r"\[.*\]|\([^)]*\)|\d+", " ", f"{type(broken).__name__}: {broken}")
-    return " ".join(words.split()).rstrip(": ")
+    return re.sub(r" (?=[,:])", "", " ".join(words.split())).rstrip(":")
 
 
 def shrunk(case: Case) -> Case:
     """The least of a world that breaks a law in which the same law still breaks.
 
     Incidents go, then single members of them, kinds of trouble and rounds, one after the other, as
-    long as anything can; what is left cannot be done without.
+    long as anything can; what is left cannot be done without, and its times are round if they can.
     """
     wanted = case.breaks()
     world = case.world()
     case = replace(case, shape=world.shape, kinds=world.weather.kinds,
                    incidents=tuple(world.weather.incidents), why=case.why or wanted)  # fmt: skip
     while wanted:
-        for smaller in _smaller(case):
-            if smaller.breaks() == wanted:
-                case = smaller
+        for less in smaller(case):
+            if less.breaks() == wanted:
+                case = less
                 break
         else:
             break
     return case
 
 
-def _smaller(case: Case) -> Iterator[Case]:
+def smaller(case: Case) -> Iterator[Case]:
     """What is tried instead of a case: the big steps first."""
     incidents, shape = case.incidents or (), case.shape
     assert shape is not None
@@ -130,13 +131,27 @@ def _smaller(case: Case) -> Iterator[Case]:
             yield replace(case, incidents=(*others[0], less, *others[1]))
     for kind in sorted(case.kinds, key=lambda kind: kind.name):
         yield replace(case, kinds=case.kinds - {kind})
-    for rounds in {shape.rounds // 2, shape.rounds - 1} - {0}:
+    for rounds in sorted({shape.rounds // 2, shape.rounds - 1} - {0}):
         yield replace(case, shape=replace(shape, rounds=rounds))
+    blunt = tuple(replace(one, start=round(one.start, 1), end=round(one.end, 1))
+                  for one in incidents)  # fmt: skip
+    if blunt != incidents:
+        yield replace(case, incidents=blunt)
 
 
 def kept(path: Path = FOUND) -> list[Case]:
     """The worlds of a list."""
-    return [Case.read(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as missing:
+        raise ErisError(f"{path} cannot be read: {missing.strerror}") from missing
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(Case.read(line))
+        except (ValueError, KeyError, TypeError) as broken:
+            raise ErisError(f"{path}, line {number}: no world ({broken!r})") from broken
+    return found
 
 
 def keep(case: Case, path: Path = FOUND) -> None:

@@ -170,6 +170,10 @@ class Scene(World):
             if disk == "lost":
                 host.lose_disk()
 
+    def do_leave(self, *names: str) -> None:
+        """Members say goodbye to the directory, and stop."""
+        self._strike(Trouble.LEAVE, frozenset(host.number for host in self._hosts(names)))
+
     def do_recover(self, directory: str, ledger: str = "kept") -> None:
         """The ``directory`` starts again, with its ledger, an ``older`` copy of it, or, since that
         is ``lost``, a new one; ``found`` puts the newest in its place again."""
@@ -297,7 +301,7 @@ def play(text: str) -> str:
 
 def _shape(line: str) -> Shape:
     """``federation members=3 roster=true``: any field of a shape, as JSON has it."""
-    told: dict[str, Any] = {"members": 3, "shards": 2, "kept": 1.0}
+    told: dict[str, Any] = {"members": 3, "shards": 2, "kept": 1.0, "cautious": True}
     known = [one.name for one in fields(Shape)]
     for word in line.split()[1:]:
         name, _, value = word.partition("=")

@@ -11,7 +11,9 @@ import argparse
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import TypeVar
 
 from eris.protocol.agreement import Key
@@ -263,7 +265,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 A line has time, member, round (r), epoch (e), role, and what happened. → is what a member
 says and ← what it hears; 1.0 is the first segment of shard 1; a result or contribution "on 2"
-builds on the state after round 2. Kinds of trouble: {kinds}.""",
+builds on the state after round 2. Kinds of trouble:
+{fill(kinds, 88)}.""",
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--seed", type=int, help="of the world")
@@ -280,16 +283,20 @@ builds on the state after round 2. Kinds of trouble: {kinds}.""",
         if unknown := [name for name in names if name not in Trouble.__members__]:
             parser.error(f"--kinds names {unknown[0].lower()}; expected some of {kinds}")
         case = replace(case, kinds=frozenset(Trouble[name] for name in names))
-    world = case.world()
+    world, lines = case.world(), list[str]()
     if wanted.trace:
-        world.witness = Trace(world, print)
+        world.witness = Trace(world, lines.append)
     verdict = "all laws held"
     try:
         world.run()
     except Exception as broken:  # whatever it is, the seed repeats it
         verdict = f"{type(broken).__name__}: {broken}"
     shape, held = world.shape, verdict == "all laws held"
-    print(f"seed {world.seed}: {shape.members} members, {shape.shards} shards, "
-          f"{len(world.entered)} rounds of {shape.rounds} entered, {len(world.faulted)} faulted, "
-          f"{len(world.weather.incidents)} incidents, {world.now:.1f} s: {verdict}")  # fmt: skip
+    lines.append(
+        f"seed {world.seed}: {shape.members} members, {shape.shards} shards, "
+        f"{len(world.entered)} rounds entered, {len(world.faulted)} faulted, "
+        f"{len(world.weather.incidents)} incidents, {world.now:.1f} s: {verdict}"
+    )
+    with suppress(BrokenPipeError):  # of a reader who has seen enough
+        print("\n".join(lines), flush=True)
     return 0 if held else 1
