@@ -33,7 +33,7 @@ from eris.protocol.messages import Message, Outgoing
 from eris.testing.liar import twisted
 from eris.testing.places import Host
 from eris.testing.shape import Shape
-from eris.testing.trace import Trace, segment, worded
+from eris.testing.trace import Trace, segment
 from eris.testing.weather import Trouble, Weather
 from eris.testing.world import World
 
@@ -116,7 +116,7 @@ class Scene(World):
             for flying in self._chosen(which):
                 self.flying.remove(flying)
                 if self._host(flying.receiver).member is None:
-                    unheard = f"is not there to hear {self._worded(flying)}"
+                    unheard = f"is not there to hear {self.trace.worded(flying.message)}"
                     self.trace.tell(unheard, name=flying.receiver)
                 flying.arrive()
                 self.run_until(self.now)
@@ -127,7 +127,9 @@ class Scene(World):
         """Messages are lost."""
         for flying in self._chosen(which):
             self.flying.remove(flying)
-            self.trace.tell(f"never hears {self._worded(flying)}", name=flying.receiver)
+            self.trace.tell(
+                f"never hears {self.trace.worded(flying.message)}", name=flying.receiver
+            )
 
     def do_double(self, **which: str) -> None:
         """Messages will arrive twice."""
@@ -193,7 +195,9 @@ class Scene(World):
     def do_show(self) -> None:
         """What is on its way, and where everybody is."""
         for flying in self.flying:
-            self._tell(f"       {flying.sender} → {flying.receiver}: {self._worded(flying)}")
+            self._tell(
+                f"       {flying.sender} → {flying.receiver}: {self.trace.worded(flying.message)}"
+            )
         for host in self.hosts:
             if (member := host.member) is not None:
                 versions = member.node.replica.versions.items()
@@ -259,10 +263,6 @@ class Scene(World):
             "from": flying.sender, "to": flying.receiver, "of": segment(message.header.key),
             "what": type(message).__name__.lower(),
         }  # fmt: skip
-
-    def _worded(self, flying: InFlight) -> str:
-        names = list(map(self.shape.name, range(self.shape.members)))
-        return worded(flying.message, names)
 
 
 COMMANDS = ("federation", *(name[3:] for name in dir(Scene) if name.startswith("do_")))

@@ -183,7 +183,8 @@ class Trace(Witness):
     def _name(self, number: int) -> str:
         return self._world.shape.name(self._world._by_number[number].number)
 
-    def _worded(self, message: Message) -> str:
+    def worded(self, message: Message) -> str:
+        """A message, with the members' names."""
         return worded(message, self.views[max(self.views)].view.members)
 
     # -- what a witness is told ---------------------------------------------------------------
@@ -226,18 +227,18 @@ class Trace(Witness):
         whom = "keeps its" if said.to == (member.me,) else f"→ {to}:"
         lying = self._world._by_number[member.me].lying
         told = twisted(said.message) if lying else said.message
-        self.tell(f"{whom} {self._worded(told)}", member)
+        self.tell(f"{whom} {self.worded(told)}", member)
         super().sent(said, member, data)
 
     def made_up(self, member: Member, message: Message) -> None:
         """A member lies."""
         super().made_up(member, message)
-        self.tell(f"lies: {self._worded(message)}", member)
+        self.tell(f"lies: {self.worded(message)}", member)
 
     def received(self, message: Message, source: int, member: Member) -> None:
         """A message has reached a member."""
         super().received(message, source, member)
-        self.tell(f"← {self._name(source)}: {self._worded(message)}", member)
+        self.tell(f"← {self._name(source)}: {self.worded(message)}", member)
 
     def look(self, member: Member) -> None:
         """A member may have moved."""
