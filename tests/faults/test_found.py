@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 
-from eris.protocol.aggregator import Aggregator
-from eris.protocol.agreement import Key
-from eris.protocol.node import Node
-from eris.protocol.ownership import Ownership
 from eris.testing.found import Case, kept, shrunk, smaller
 from eris.testing.shape import Shape
 from eris.testing.trace import main
+from faults.test_network_bugs import Forgetful, count_twice
 
 SMALL = Shape(members=3, shards=2, rounds=6, min_included=2)
 
@@ -29,47 +26,28 @@ def test_a_list_is_read_as_it_was_written() -> None:
 # -- shrinking --------------------------------------------------------------------------------
 
 
-def least(seed: int) -> Case:
+def least(seed: int, **machines: Any) -> Case:
     """What is left of a world in which nothing can be done without."""
     case = Case(seed, SMALL)
-    law, drawn = case.breaks(), case.world().weather.incidents
+    law, drawn = case.breaks(**machines), case.world().weather.incidents
     assert law
-    left = shrunk(case)
-    assert left.breaks() == law == left.why
-    assert [less for less in smaller(left) if less.breaks() == law] == []
+    left = shrunk(case, **machines)
+    assert left.breaks(**machines) == law == left.why
+    assert [less for less in smaller(left) if less.breaks(**machines) == law] == []
     assert left.incidents is not None
     assert len(drawn) > 5
     assert len(left.incidents) + len(left.kinds) < 4
     return left
 
 
-def test_a_restarted_owner_that_does_not_abstain_takes_a_restart(
+def test_what_is_left_of_an_owner_that_does_not_abstain_is_that_it_starts_again() -> None:
+    assert least(2, member=Forgetful).incidents
+
+
+def test_what_is_left_of_a_duplicate_that_counts_twice_is_no_incident(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make = Ownership.__init__
-
-    def forget(self: Ownership, node: Node, *, abstain_through: int, **standing: Any) -> None:
-        make(self, node, abstain_through=0, **standing)
-        node.evidence.abstains = abstain_through
-
-    monkeypatch.setattr(Ownership, "__init__", forget)
-    assert least(2).incidents
-
-
-def test_a_duplicate_that_counts_twice_takes_no_incident(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = Aggregator._begin_segment
-
-    class Unmindful(set[int]):
-        def __contains__(self, member: object) -> bool:
-            return False
-
-    def begin_unmindful(self: Aggregator, key: Key) -> Any:
-        state = begin(self, key)
-        state.heard = Unmindful()
-        return state
-
-    monkeypatch.setattr(Aggregator, "_begin_segment", begin_unmindful)
-    monkeypatch.setattr(Aggregator, "_may_close", lambda self, key: key in self._open)
+    count_twice(monkeypatch)
     assert not least(0).incidents
 
 

@@ -123,8 +123,8 @@ class Unmindful(set[int]):
         return False
 
 
-def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caught by: a result is the mean of its included clients, each counted once."""
+def count_twice(patch: pytest.MonkeyPatch) -> None:
+    """An owner counts whatever it hears, however often."""
     begin = Aggregator._begin_segment
 
     def begin_unmindful(self: Aggregator, key: Key) -> Any:
@@ -132,9 +132,14 @@ def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         state.heard = Unmindful()
         return state
 
-    monkeypatch.setattr(Aggregator, "_begin_segment", begin_unmindful)
+    patch.setattr(Aggregator, "_begin_segment", begin_unmindful)
     # It waits for ever for everyone to be heard; results come at the deadline.
-    monkeypatch.setattr(Aggregator, "_may_close", lambda self, key: key in self._open)
+    patch.setattr(Aggregator, "_may_close", lambda self, key: key in self._open)
+
+
+def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result is the mean of its included clients, each counted once."""
+    count_twice(monkeypatch)
     law = "is not the mean of its included clients, each once"
     catch(monkeypatch, law, Trouble.DUPLICATE)
 

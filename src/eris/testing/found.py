@@ -42,10 +42,10 @@ class Case:
             self.seed, shape=self.shape, kinds=self.kinds, incidents=self.incidents, **machines
         )
 
-    def breaks(self) -> str:
+    def breaks(self, **machines: Any) -> str:
         """Which law breaks in it, without the numbers; empty if none does."""
         try:
-            self.world().run()
+            self.world(**machines).run()
         except Exception as broken:  # a machine that fails has broken its word, too
             return law(broken)
         return ""
@@ -99,19 +99,19 @@ def law(broken: Exception) -> str:
     return re.sub(r" (?=[,:])", "", " ".join(words.split())).rstrip(":")
 
 
-def shrunk(case: Case) -> Case:
+def shrunk(case: Case, **machines: Any) -> Case:
     """The least of a world that breaks a law in which the same law still breaks.
 
     Incidents go, then single members of them, kinds of trouble and rounds, one after the other, as
     long as anything can; what is left cannot be done without, and its times are round if they can.
     """
-    wanted = case.breaks()
+    wanted = case.breaks(**machines)
     world = case.world()
     case = replace(case, shape=world.shape, kinds=world.weather.kinds,
                    incidents=tuple(world.weather.incidents), why=case.why or wanted)  # fmt: skip
     while wanted:
         for less in smaller(case):
-            if less.breaks() == wanted:
+            if less.breaks(**machines) == wanted:
                 case = less
                 break
         else:
