@@ -40,6 +40,9 @@ from eris.testing.witness import Witness
 from eris.testing.world import World
 
 Item = TypeVar("Item")
+UNSEEN = (Trouble.DROP, Trouble.DUPLICATE, Trouble.DELAY, Trouble.ECHO, Trouble.SLOW,
+          Trouble.FAILURE, Trouble.POISON)  # fmt: skip
+"""Troubles that are not incidents: they strike a single message or training, just after a line."""
 ROLE = 20
 """Characters for a member's round, epoch and role."""
 _DOES = {
@@ -165,20 +168,31 @@ class Trace(Witness):
         incidents = world.weather.incidents
         coming = [(one.start, one.kind.value, one.members) for one in incidents]
         coming += [(one.end, f"over: {one.kind.value}", one.members) for one in incidents]
+        self._struck, self._last = Counter[Trouble](), 0.0
         self._coming = deque(sorted(coming, key=lambda trouble: trouble[0]))
         self.announced(world.authority.roster)
 
     def tell(self, what: str, member: Member | None = None, name: str = "directory") -> None:
         """An event, of a member or of somebody who has only a name."""
-        while self._coming and self._coming[0][0] <= self._world.now:
-            time, trouble, hosts = self._coming.popleft()
-            struck = " ".join(map(self._world.shape.name, sorted(hosts))) or "directory"
-            self._say(f"{time:6.2f} {struck}: {trouble}")
+        self._tell_troubles()
         where = ""
         if member is not None:
             name, seen = self._name(member.me), self._glances.get(member) or Glance.at(member)
             where = f"r{seen.round} e{seen.epoch} {seen.role}"
         self._say(f"{self._world.now:6.2f} {name:<9} {where:<{ROLE}} {what}")
+
+    def _tell_troubles(self) -> None:
+        """What the weather has done since the last line."""
+        struck = Counter({kind: self._world.weather.struck[kind] for kind in UNSEEN})
+        for kind, times in (struck - self._struck).items():
+            more = f" ({times} times)" if times > 1 else ""
+            self._say(f"{self._last:6.2f} {kind.value}{more}")
+        self._struck, self._last = struck, self._world.now
+        while self._coming and self._coming[0][0] <= self._world.now:
+            time, trouble, hosts = self._coming.popleft()
+            names = " ".join(map(self._world.shape.name, sorted(hosts)))
+            nobody = "directory" if "directory" in trouble else "nobody"
+            self._say(f"{time:6.2f} {names or nobody}: {trouble}")
 
     def _name(self, number: int) -> str:
         return self._world.shape.name(self._world._by_number[number].number)
