@@ -71,7 +71,7 @@ def test_a_trace_tells_what_happened_to_whom(capsys: pytest.CaptureFixture[str])
         "a node stops and comes back with its disk",
         "directory",
         "epoch 1 from round 1",
-        "joins, publishes nothing up to round",
+        "joins, abstains up to round",
         "trains",
         "→",
         "←",

@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
 from eris.core.errors import ErisError
-from eris.protocol.member import Member
+from eris.protocol.member import Phase
 from eris.protocol.messages import Message, Outgoing
 from eris.testing.liar import twisted
 from eris.testing.places import Host
@@ -65,6 +66,8 @@ class Calm(Weather):
 
 class Scene(World):
     """A world that is moved by commands."""
+
+    store_every = sys.maxsize  # nothing is stored but by a command
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(seed=0, shape=shape, kinds=frozenset(), incidents=())
@@ -145,13 +148,18 @@ class Scene(World):
             self.do_train("all")
             self.do_deliver()
 
-    def do_run(self, seconds: str) -> None:
-        """Time passes in fine weather: messages take 0.1 s at most and training 0.5 s."""
+    def do_run(self, seconds: str, epoch: str = "") -> None:
+        """Time passes in fine weather: messages take 0.1 s at most and training 0.5 s. With
+        ``epoch=``, only until all that are there train for a round of it."""
         for step in range(1, 1 + round(10 * float(seconds))):
             self.do_tick("0.1")
             if step % 5 == 0:
                 self.do_train("all")
             self.do_deliver()
+            here = [host.member for host in self.hosts if host.member is not None]
+            where = {(str(member.view.epoch), member.phase) for member in here}
+            if where == {(epoch, Phase.TRAINING)}:
+                return
 
     def do_hide(self, *words: str) -> None:
         """From now on lines with one of these words are left out; ``everything``, ``nothing``."""
@@ -209,9 +217,6 @@ class Scene(World):
 
     def _prepare(self) -> None:
         """Nobody starts by itself."""
-
-    def _checkpoint(self, host: Host, member: Member) -> None:
-        """Nothing is stored by itself."""
 
     def _spread(self, host: Host, said: Outgoing, arrive: Callable[[int, Host], None]) -> None:
         assert host.member is not None

@@ -223,7 +223,7 @@ class Trace(Witness):
         """A member starts."""
         super().started(member, abstain_through, unsure=unsure)
         self._members.pop(member, None)
-        silent = f", publishes nothing up to round {abstain_through}" if abstain_through else ""
+        silent = f", abstains up to round {abstain_through}" if abstain_through else ""
         silent = ", does not know what it has published" if unsure else silent
         self.tell(f"joins{silent}", name=self._name(member))
 
@@ -232,7 +232,7 @@ class Trace(Witness):
         super().permitted(member, through)
         if through > self._through[member]:
             self._through[member] = through
-            told = f"may publish up to round {through}"
+            told = f"is permitted rounds up to {through}"
             self.tell(told, self._members.get(member), self._name(member))
 
     def sent(self, said: Outgoing, member: Member, data: bytes = b"") -> None:

@@ -48,6 +48,8 @@ class World:
     {5}
     """
 
+    store_every = 2
+
     def __init__(
         self,
         seed: int,
@@ -356,7 +358,8 @@ class World:
             host.training = member.job
             takes = self.weather.training(host.number, member.job.round, self.now)
             self._at(self.now + takes, partial(self._trained, host, member, member.job))
-        self._checkpoint(host, member)
+        if member.round != host.stored and member.round % self.store_every == 0:
+            host.store()
         wakes_at = host.time(member.wakes_at)
         if wakes_at < host.ticks_at:
             host.ticks_at = wakes_at
@@ -364,11 +367,6 @@ class World:
         if member.renewal_due and not host.asking:
             member.renewal_due = False
             self._ask(host)
-
-    def _checkpoint(self, host: Host, member: Member) -> None:
-        """Every other round is stored."""
-        if member.round != host.stored and member.round % 2 == 0:
-            host.store()
 
     def _enter(self, round: int) -> None:
         self.entered[round] = self.now
