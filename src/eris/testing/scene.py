@@ -29,7 +29,6 @@ from functools import partial
 from typing import Any
 
 from eris.core.errors import ErisError
-from eris.protocol.member import Phase
 from eris.protocol.messages import Message, Outgoing
 from eris.testing.liar import twisted
 from eris.testing.places import Host
@@ -150,16 +149,17 @@ class Scene(World):
 
     def do_run(self, seconds: str, epoch: str = "") -> None:
         """Time passes in fine weather: messages take 0.1 s at most and training 0.5 s. With
-        ``epoch=``, only until all that are there train for a round of it."""
+        ``epoch=``, nobody is through with training in it, and it ends when all that are there are
+        at it."""
         for step in range(1, 1 + round(10 * float(seconds))):
             self.do_tick("0.1")
-            if step % 5 == 0:
-                self.do_train("all")
-            self.do_deliver()
-            here = [host.member for host in self.hosts if host.member is not None]
-            where = {(str(member.view.epoch), member.phase) for member in here}
-            if where == {(epoch, Phase.TRAINING)}:
+            there = [(host, host.member) for host in self.hosts if host.member is not None]
+            early = [host for host, m in there if str(m.view.epoch) != epoch or m.job is None]
+            if not early:
                 return
+            if step % 5 == 0:
+                self.do_train(*(self.shape.name(host.number) for host in early))
+            self.do_deliver()
 
     def do_hide(self, *words: str) -> None:
         """From now on lines with one of these words are left out; ``everything``, ``nothing``."""
