@@ -17,4 +17,10 @@ from support.deadline import (  # noqa: E402
     pytest_runtest_teardown,
 )
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``pytest tests/scenes --rewrite`` writes scenes as they are now, and the docs' quotes."""
+    parser.addoption("--rewrite", action="store_true", help="write scenes anew (tests/scenes)")
+
+
 __all__ = ["pytest_runtest_call", "pytest_runtest_setup", "pytest_runtest_teardown"]

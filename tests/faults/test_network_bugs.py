@@ -24,6 +24,7 @@ from eris.protocol.ownership import Ownership
 from eris.protocol.replica import Replica
 from eris.protocol.standing import Standing
 from eris.testing import LawBroken
+from eris.testing.found import kept
 from eris.testing.shape import Shape
 from eris.testing.weather import Incident, Trouble, Weather
 from eris.testing.world import World
@@ -101,8 +102,8 @@ class Unmindful(set[int]):
         return False
 
 
-def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caught by: a result is the mean of its included clients, each counted once."""
+def count_twice(patch: pytest.MonkeyPatch) -> None:
+    """An owner counts whatever it hears, however often."""
     begin = Aggregator._begin_segment
 
     def begin_unmindful(self: Aggregator, key: Key) -> Any:
@@ -110,9 +111,14 @@ def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         state.heard = Unmindful()
         return state
 
-    monkeypatch.setattr(Aggregator, "_begin_segment", begin_unmindful)
+    patch.setattr(Aggregator, "_begin_segment", begin_unmindful)
     # It waits for ever for everyone to be heard; results come at the deadline.
-    monkeypatch.setattr(Aggregator, "_may_close", lambda self, key: key in self._open)
+    patch.setattr(Aggregator, "_may_close", lambda self, key: key in self._open)
+
+
+def test_a_duplicate_that_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result is the mean of its included clients, each counted once."""
+    count_twice(monkeypatch)
     law = "is not the mean of its included clients, each once"
     catch(monkeypatch, law, Trouble.DUPLICATE)
 
@@ -240,20 +246,15 @@ def test_a_member_that_never_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     catch(monkeypatch, law, Trouble.DROP, member=Patient)
 
 
-SET_BACK = (80469, 81516, 81901, 81933, 82972, 83296, 83531, 83925, 84029)
-"""Worlds in which an owner comes back behind the others, and no two of those hold the same."""
-
-
 def test_an_owner_that_waits_for_two_that_agree_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Caught by: those that are connected make progress, and in fine weather there are results."""
+    """Caught by: those that are connected make progress, and in fine weather there are results.
+
+    In worlds that are kept: without the bug they hold (``test_found.py``).
+    """
+    monkeypatch.setattr(Ownership, "_insist", lambda *_: [])
     stuck = "no progress although enough are connected|has no result in fine weather"
-    with monkeypatch.context() as patch:
-        patch.setattr(Ownership, "_insist", lambda *_: [])
-        for seed in SET_BACK:
-            with pytest.raises(LawBroken, match=stuck):
-                World(seed).run()
-    for seed in SET_BACK:
-        World(seed).run()
+    set_back = [case for case in kept() if "comes back behind the others" in case.why]
+    assert any(re.search(stuck, case.breaks()) for case in set_back)
 
 
 # -- lies -------------------------------------------------------------------------------------

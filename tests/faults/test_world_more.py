@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from eris.testing import soak
+from eris.testing.found import kept
 from eris.testing.soak import Tally, main, run_seeds
 from eris.testing.weather import Trouble
 
@@ -25,15 +28,37 @@ def test_a_campaign_ends_after_enough_faulted_rounds(capsys: pytest.CaptureFixtu
     assert "seeds 7 to 26; 0 findings" in said
 
 
-def test_a_finding_is_named_by_its_seed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_finding_is_named_by_its_seed_shrunk_kept_and_replayed_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("eris.testing.world.PATIENCE", -12.0)  # nobody is through that soon
     monkeypatch.setattr(soak, "BATCH", 2)
-    assert main(["--rounds", "1", "--first-seed", "3", "--jobs", "1"]) == 1
+    found = tmp_path / "found.jsonl"
+    found.touch()
+    campaign = ["--rounds", "1", "--first-seed", "3", "--jobs", "1", "--found", str(found)]
+    assert main(campaign) == 1
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("seed 3: LawBroken: no progress although enough are connected")
     assert said[-1].endswith("findings")
+    first, *_ = kept(found)
+    assert said[1] == f"  shrunk: {first.line()}"
+    assert (first.seed, first.incidents, first.kinds) == (3, (), frozenset())
+    assert main(campaign) == 1
+    assert capsys.readouterr().out.startswith("found 1: LawBroken: no progress although")
+
+
+def test_a_list_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = tmp_path / "found.jsonl"
+    with pytest.raises(SystemExit, match="2"):
+        main(["--found", str(found)])
+    found.write_text('{"seed": 3, "kinds": ["RAIN"], "why": ""}\n', encoding="utf-8")
+    with pytest.raises(SystemExit, match="2"):
+        main(["--found", str(found)])
+    said = capsys.readouterr().err
+    assert "cannot be read: No such file or directory" in said
+    assert "line 1: no world (KeyError('RAIN'))" in said
 
 
 def test_two_processes_count_alike() -> None:

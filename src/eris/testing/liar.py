@@ -61,6 +61,11 @@ def twisted(message: Message) -> Message:
     return message
 
 
+def made_up(message: Message) -> bool:
+    """Whether a message is an answer that was twisted."""
+    return isinstance(message, Snapshot | Holding) and twisted(message) == message
+
+
 def _results(member: Member, key: Key) -> list[Result]:
     """In the owner's name for this round; if it owns the segment itself, for rounds that nobody
     was permitted."""

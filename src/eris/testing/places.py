@@ -118,7 +118,7 @@ class Authority:
 
     def join(self, host: int, mark: Mark | None) -> Joined | None:
         """Take a host in, or back in; None while the directory does not answer."""
-        name = f"member-{host}"
+        name = self.shape.name(host)
         terms: dict[str, Any] = {
             "client": self.shape.is_client(host), "aggregator": self.shape.is_aggregator(host),
             "max_share": self.shape.max_share,
@@ -132,7 +132,7 @@ class Authority:
 
     def renew(self, host: int, joined: Joined, round: int, mark: Mark | None) -> Standing | None:
         """Keep a host's lease."""
-        name, start = f"member-{host}", joined.incarnation
+        name, start = self.shape.name(host), joined.incarnation
         return self._asked(
             lambda directory: directory.renew(
                 self._clock(), name, name, round=round, incarnation=start, mark=mark
@@ -141,7 +141,7 @@ class Authority:
 
     def leave(self, host: int, joined: Joined, published: int | None, mark: Mark | None) -> None:
         """End a host's lease; it has published up to a round only."""
-        name, start = f"member-{host}", joined.incarnation
+        name, start = self.shape.name(host), joined.incarnation
         self._asked(
             lambda directory: directory.leave(
                 self._clock(), name, name, incarnation=start, published=published, mark=mark

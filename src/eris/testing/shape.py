@@ -16,6 +16,8 @@ from eris.protocol.schemes import Dense, Masked
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.succession import Candidate, assign
 
+NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay", "gus")
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -91,6 +93,11 @@ class Shape:
         """Clients that a result needs: a majority, so that any two results share one."""
         return max(self.clients // 2 + 1, min(self.min_included, self.clients))
 
+    @staticmethod
+    def name(host: int) -> str:
+        """How the member on a host is called."""
+        return NAMES[host] if host < len(NAMES) else f"member-{host}"
+
     def is_client(self, host: int) -> bool:
         """Whether a host has data."""
         return host < self.clients
@@ -126,6 +133,6 @@ class Shape:
         """The one view of a federation with a roster: its shards never wait or move."""
         hosts = range(self.members)
         candidates = [Candidate(host) for host in hosts if self.is_aggregator(host)]
-        names = tuple(f"member-{host}" for host in hosts)
+        names = tuple(map(self.name, hosts))
         clients = tuple(host for host in hosts if self.is_client(host))
         return View(names, clients, assign(sizes, candidates), epoch=1)

@@ -2,7 +2,8 @@
 
 One world after another (:mod:`eris.testing.world`), each a pure function of its seed, until as many
 *faulted* rounds have passed as were asked for: rounds in which trouble struck. A finding is a law
-that was broken; its seed repeats it.
+that was broken; its seed repeats it. Worlds that once broke one come first, and a new finding is
+shrunk and added to them (:mod:`eris.testing.found`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
+from eris.core.errors import ErisError
+from eris.testing.found import FOUND, Case, keep, kept, shrunk
 from eris.testing.weather import Trouble
 from eris.testing.world import World
 
@@ -37,6 +41,8 @@ class Tally:
     struck: Counter[Trouble] = field(default_factory=Counter)
     saw: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
+    broken: list[int] = field(default_factory=list)
+    """The findings' seeds."""
 
     def add(self, other: Tally) -> None:
         """Take in what came after."""
@@ -46,6 +52,7 @@ class Tally:
         self.struck += other.struck
         self.saw += other.saw
         self.findings += other.findings
+        self.broken += other.broken
 
     def __str__(self) -> str:
         lines = [f"{kind.value}: {self.struck[kind]:,}" for kind in Trouble]
@@ -69,6 +76,7 @@ def run_seeds(first: int, last: int) -> Tally:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
             tally.findings.append(f"seed {seed}: {type(error).__name__}: {error}")
+            tally.broken.append(seed)
         rounds = set(range(1, world.shape.rounds + 1))
         tally.rounds += len(rounds & world.entered.keys())
         tally.faulted += len(rounds & world.faulted)
@@ -110,13 +118,27 @@ def _tallies(first: int, jobs: int) -> Iterator[Tally]:
             ahead.append(pool.apply_async(_batch, (next(starts),)))
 
 
+def replay(found: Path = FOUND) -> list[str]:
+    """Which of the worlds that once broke a law break one now."""
+    laws = ((number, case.breaks()) for number, case in enumerate(kept(found), 1))
+    return [f"found {number}: {law}" for number, law in laws if law]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a campaign, with a progress bar; the exit status says whether a law was broken."""
     parser = argparse.ArgumentParser(prog="python -m eris.testing.soak", description=soak.__doc__)
     parser.add_argument("--rounds", type=int, default=100_000, help="faulted rounds")
     parser.add_argument("--first-seed", type=int, default=0, help="of the worlds")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--found", type=Path, default=FOUND, help="worlds that once broke a law")
     wanted = parser.parse_args(arguments)
+    try:
+        again = replay(wanted.found)
+    except ErisError as unreadable:
+        parser.error(str(unreadable))
+    if again:
+        print("\n".join(again))
+        return 1
     columns = (*Progress.get_default_columns()[:3], MofNCompleteColumn(), TimeElapsedColumn(),
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
@@ -127,8 +149,10 @@ def main(arguments: list[str] | None = None) -> int:
             wanted.jobs,
             lambda more: progress.advance(task, more),
         )
-    for finding in tally.findings:
-        print(finding)
+    for seed, finding in zip(tally.broken, tally.findings, strict=True):
+        case = shrunk(Case(seed))
+        keep(case, wanted.found)
+        print(f"{finding}\n  shrunk: {case.line()}")
     print(tally)
     return 1 if tally.findings else 0
 

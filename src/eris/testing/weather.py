@@ -111,6 +111,9 @@ class Weather:
         self.storm_until = self.calm_at
         drawn = list(self.planned) if self.planned is not None else self._drawn()
         self.incidents = sorted(drawn, key=lambda one: one.start)
+        for incident in self.incidents:
+            if incident.kind in FORGETTING:
+                self.storm_until, self.calm_at = incident.start, incident.end
         self._cuts = [incident for incident in self.incidents if incident.kind in CUTS]
         self._block: tuple[int, list[list[float]]] = (-1, [])
 
@@ -191,6 +194,11 @@ class Weather:
             if incident.kind in FINAL
             for member in incident.members
         )
+
+    def dead(self, host: int, now: float) -> bool:
+        """Whether a host has stopped for good."""
+        found = (one for one in self.incidents if one.kind is Trouble.DEATH and one.on(now))
+        return any(host in incident.members for incident in found)
 
     def begins_at(self, host: int) -> float:
         """When a host starts for the first time."""

@@ -138,7 +138,7 @@ class Witness:
         if isinstance(message, Contribution):
             self._sent[message.header.key, message.header.round][member.me].append(message)
 
-    def received(self, message: Message) -> None:
+    def received(self, message: Message, source: int, member: Member) -> None:
         """A message has reached a member."""
         if isinstance(message, Snapshot):
             self.saw["a snapshot is sent"] += 1

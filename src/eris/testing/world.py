@@ -49,6 +49,8 @@ class World:
     {5}
     """
 
+    store_every = 2
+
     def __init__(
         self,
         seed: int,
@@ -224,13 +226,6 @@ class World:
         """The directory is told of a round that cannot be; nobody waits for its answer."""
         self.authority.renew(host.number, joined, ABSURD, mark)
 
-    def _dead(self, host: Host) -> bool:
-        return any(
-            incident.kind is Trouble.DEATH and host.number in incident.members
-            for incident in self.weather.incidents
-            if incident.on(self.now)
-        )
-
     def _note_fault(self) -> None:
         if self.entered:
             self.faulted.add(max(self.entered))
@@ -238,7 +233,7 @@ class World:
     # -- the authority ------------------------------------------------------------------------
 
     def _start(self, host: Host) -> None:
-        if not self._dead(host):
+        if not self.weather.dead(host.number, self.now):
             host.up = True
             host.starts += 1
             self._request(host, host.starts)
@@ -365,7 +360,7 @@ class World:
             host.training = member.job
             takes = self.weather.training(host.number, member.job.round, self.now)
             self._at(self.now + takes, partial(self._trained, host, member, member.job))
-        if member.round != host.stored and member.round % 2 == 0:
+        if member.round != host.stored and member.round % self.store_every == 0:
             host.store()
         wakes_at = host.time(member.wakes_at)
         if wakes_at < host.ticks_at:
@@ -455,7 +450,7 @@ class World:
     def _deliver(self, carried: Callable[[], Message], sender: int, host: Host) -> None:
         if host.up and host.member is not None:
             message = carried()
-            self.witness.received(message)
+            self.witness.received(message, sender, host.member)
             clock = host.clock(self.now)
             self._after(host, host.member.receive(message, sender, clock))
 
@@ -499,3 +494,9 @@ class World:
     def _at(self, time: float, happen: Callable[[], None]) -> None:
         self._events += 1
         heapq.heappush(self._queue, (time, self._events, happen))
+
+
+if __name__ == "__main__":
+    from eris.testing.trace import main
+
+    raise SystemExit(main())

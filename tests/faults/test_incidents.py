@@ -1,4 +1,7 @@
-"""Each kind of trouble alone, and scenes that are planned: what happens, and that it goes on."""
+"""Each kind of trouble alone, and incidents that are planned: what happens, and that it goes on.
+
+What one can read message by message is in ``tests/scenes``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import pytest
 
 from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Result
-from eris.testing.places import LEASE
 from eris.testing.shape import Shape
 from eris.testing.weather import NEED_A_DIRECTORY, Incident, Trouble
 from eris.testing.world import World
@@ -92,32 +94,6 @@ def test_a_newcomer_in_mid_training_is_soon_in_every_result() -> None:
     assert rounds_with_results(world) == set(range(1, 31)), "no round was lost over it"
 
 
-def test_a_member_that_says_goodbye_is_not_waited_for() -> None:
-    world = scene(Shape(rounds=25), (Trouble.LEAVE, 3.0, 9.0, {1}))
-    world.run_until(3.0 + LEASE / 2)  # earlier than its lease runs out
-    newest = world.witness.views[max(world.witness.views)].view
-    left = world._by_number.items()
-    (gone,) = [number for number, host in left if host.number == 1]
-    assert gone not in newest.roles
-    assert NOBODY not in newest.owners
-    world.run()
-    last = max(world.witness.results.values(), key=lambda result: result.header.round)
-    assert gone in last.included, "it came back"
-
-
-def test_the_others_go_on_without_a_dead_owner() -> None:
-    world = scene(Shape(members=5, shards=5, rounds=20), (Trouble.DEATH, 2.5, math.inf, {1, 2}))
-    world.run()
-    assert rounds_with_results(world) == set(range(1, 21))
-    for shard in range(5):
-        owners = {result.header.sender for result in results_of(world, shard)}
-        assert 1 <= len(owners) <= 2
-    taken = [s for s in range(5) if len({r.header.sender for r in results_of(world, s)}) == 2]
-    assert len(taken) == 2, "both dead owners' shards were taken over"
-    for shard in taken:  # the chain went on where it was
-        assert all(b.previous == a.header.round for a, b in pairwise(results_of(world, shard)))
-
-
 def test_those_that_are_cut_off_publish_nothing() -> None:
     world = scene(Shape(members=5, shards=5, rounds=20), (Trouble.EXILE, 2.5, math.inf, {3, 4}))
     world.run()
@@ -193,18 +169,6 @@ def test_without_a_quorum_nothing_moves_and_nothing_is_burnt(roster: bool) -> No
 
 def world_rounds(world: World) -> list[int | None]:
     return [host.member.round if host.member is not None else None for host in world.hosts]
-
-
-def test_training_goes_on_without_the_directory_as_far_as_permits_reach() -> None:
-    world = scene(Shape(rounds=20), (Trouble.OUTAGE, 3.0, 11.0, set()))
-    world.run_until(3.0)
-    before = max(world.entered)
-    world.run_until(10.5)
-    through = max(host.member.ownership.through for host in world.hosts if host.member is not None)
-    published = max(rounds_with_results(world))
-    assert before < published <= through
-    world.run()
-    assert rounds_with_results(world) == set(range(1, 21)), "nothing was lost over it"
 
 
 # -- a roster ---------------------------------------------------------------------------------
