@@ -61,14 +61,17 @@ def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_wa
         assert not any("dora" in who for (round, _), who in included.items() if round < 5)
 
 
-def test_a_federation_that_was_stopped_as_a_whole_loses_no_rounds(tmp_path: Path) -> None:
+def test_a_federation_that_was_stopped_as_a_whole_loses_the_round_under_way_at_most(
+    tmp_path: Path,
+) -> None:
     with Nodes(tmp_path, 3, rounds=30) as nodes:
         nodes.step(1, 8)
         assert [nodes.stop(name) for name in nodes.names] == [0, 0, 0]
         nodes.begin()
         nodes.finish()
         lawful(nodes)
-        assert {round for round, _ in nodes.results("ben")} == set(range(1, 31))
+        lost = set(range(1, 31)) - {round for round, _ in nodes.results("ben")}
+        assert len(lost) <= 1, "what was sent of a round is not sent again"
 
 
 def test_a_shard_nobody_may_take_over_waits_and_a_lost_quorum_burns_no_rounds(

@@ -5,6 +5,7 @@ Each says which law catches it. A world without the bug passes (``test_world.py`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
