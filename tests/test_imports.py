@@ -14,11 +14,11 @@ MAY_SEE = {
     "core": set(),
     "protocol": {"core"},
     "methods": {"core", "protocol"},
-    "runtimes": {"core", "protocol", "methods", "training", "files"},
+    "runtimes": {"core", "protocol", "methods", "training", "files", "named"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
     "audit": {"core", "protocol", "training", "theory"},
-    "data": {"core", "files"},
+    "data": {"core", "files", "named"},
     "models": {"core"},
 }
 """Rooms not named here (experiments, cli, testing, the front door) may see all."""

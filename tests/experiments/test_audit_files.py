@@ -193,12 +193,12 @@ def fails():
 @pytest.mark.parametrize(
     ("where", "says"),
     [
-        ("brought_bad", "expected package.module:function"),
-        (":network", "expected package.module:function"),
+        ("brought_bad", "expected module:function"),
+        (":network", "expected module:function"),
         ("not_there_at_all:network", "ModuleNotFoundError"),
         ("broken_code:network", "SyntaxError"),
         ("brought_bad:NUMBER", "expected a function NUMBER in .*brought_bad.py"),
-        ("brought_bad:needs", "called without arguments .*size"),
+        ("brought_bad:needs", "a function that works .*size"),
         ("brought_bad:wrong", "what brought_bad:wrong returned is 'list'; .*torch.nn.Module"),
         ("brought_bad:fails", "OSError: no weights here"),
     ],

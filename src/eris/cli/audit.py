@@ -61,11 +61,11 @@ def audit(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="A node's: package.module:function that returns the torch module."),
+        typer.Option(help="A node's: module:function that returns the torch module."),
     ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(help="A node's: package.module:function; cross entropy if left out."),
+        typer.Option(help="A node's: module:function; cross entropy if left out."),
     ] = None,
     initial: Annotated[
         Path | None,
@@ -148,7 +148,7 @@ def _subject(
                 raise InvalidSetting(name, str(value), "none: the run's recipe says it")
         return files.subject_of_run(found.run, transcript, asked)
     if model is None:
-        expected = "package.module:function: a node's transcript does not tell the architecture"
+        expected = "module:function: a node's transcript does not tell the architecture"
         raise InvalidSetting("--model", None, expected)
     if asked is None:
         raise InvalidSetting("--candidates", None, IN_A_FILE)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.data.cache import sha256_of
-from eris.data.named import called, code_sha256, is_named, named_function
+from eris.named import called, code_sha256, is_named, named_function
 
 NEEDED = ("train_inputs", "train_targets", "test_inputs", "test_targets")
 OPTIONAL = ("train_users",)

@@ -5,9 +5,7 @@ Whatever does not fit is refused here, before the audit begins.
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from eris.audit.call import check_fit
 from eris.audit.candidates import Candidates
 from eris.audit.membership import judged_places
 from eris.audit.statistics import FEWEST
-from eris.core.errors import ErisError, InvalidSetting, MalformedMessage
+from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.vectors import Vector
 from eris.data.outputs import check_file, check_folder
 from eris.experiments.assembly import assemble
@@ -32,6 +30,7 @@ from eris.experiments.candidate_files import IN_A_FILE, Asked
 from eris.experiments.observers import FINAL_MODEL, named, usual
 from eris.experiments.runner import check_same_ground
 from eris.experiments.store import MODEL, RECIPE, RECORD, ROUNDS, TRANSCRIPT, Run, find
+from eris.named import called, named_function
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
@@ -231,38 +230,9 @@ def check_askable(
 # -- a user's code ----------------------------------------------------------------------------
 
 
-def imported(option: str, where: str, folders: Sequence[Path]) -> Any:
-    """What ``package.module:function`` names; modules are looked for in ``folders`` as well."""
-    module_name, colon, name = where.partition(":")
-    if not colon or not module_name or not name:
-        raise InvalidSetting(option, where, "package.module:function")
-    for folder in map(str, folders):
-        if folder not in sys.path:
-            sys.path.append(folder)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as broken:
-        reason = f"{type(broken).__name__}: {broken}"
-        raise InvalidSetting(option, where, f"a module that can be imported ({reason})") from broken
-    place = getattr(found, "__file__", module_name)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
-        raise InvalidSetting(option, where, f"a function {name} in {place}")
-    return found
-
-
 def model_of(where: str, folders: Sequence[Path]) -> nn.Module:
     """The module that a user's function of no arguments returns."""
-    make = imported("--model", where, folders)
-    try:
-        made = make()
-    except ErisError:
-        raise
-    except Exception as broken:
-        reason = f"{type(broken).__name__}: {broken}"
-        expected = f"a function that can be called without arguments ({reason})"
-        raise InvalidSetting("--model", where, expected) from broken
+    made = called("--model", where, folders)
     if not isinstance(made, nn.Module):
         raise InvalidSetting(f"what {where} returned", type(made).__name__, "a torch.nn.Module")
     return made
@@ -272,8 +242,7 @@ def loss_of(where: str | None, folders: Sequence[Path]) -> Loss:
     """A user's loss of outputs and targets, a batch's mean; cross entropy if there is none."""
     if where is None:
         return functional.cross_entropy
-    found: Loss = imported("--loss", where, folders)
-    return found
+    return named_function("--loss", where, folders)
 
 
 def flat_model(path: Path) -> Vector:

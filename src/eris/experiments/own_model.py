@@ -12,8 +12,8 @@ from torch import nn
 
 from eris import models
 from eris.core.errors import InvalidSetting
-from eris.data.named import called, code_sha256, is_named, named_function
 from eris.models import ModelEntry
+from eris.named import called, code_sha256, is_named, named_function
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def create(name: str, seed: int, **settings: Any) -> nn.Module:
     given = {**settings, "seed": seed} if "seed" in takes else settings
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        made = called("model", name, **given)
+        made = called("model", name, given=given)
     if not isinstance(made, nn.Module):
         raise InvalidSetting(f"what {name} returned", type(made).__name__, "a torch.nn.Module")
     return made

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,32 +10,18 @@ import numpy as np
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
+from eris.named import named_function
 from eris.training.trainer import Learner
 
 
 def load(where: str, folder: Path, name: str, options: Mapping[str, Any]) -> Learner:
     """The learner that ``module:function`` makes for a node.
 
-    Modules are looked for in ``folder`` (that of ``node.toml``) first, and last in the folder the
-    node was started from. The function is called with the node's name and the options of
+    Modules are looked for in ``folder`` (that of ``node.toml``), then in the folder the node was
+    started from. The function is called with the node's name and the options of
     ``[training.options]``.
     """
-    module_name, _, function_name = where.partition(":")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        expected = f"a module beside node.toml, in this folder, or installed ({error})"
-        raise InvalidSetting("training.trainer", where, expected) from error
-    made: Any = module
-    for part in function_name.split("."):
-        made = getattr(made, part, None)
-    if not callable(made):
-        expected = f"a function {function_name} in {getattr(module, '__file__', module_name)}"
-        raise InvalidSetting("training.trainer", where, expected)
+    made = named_function("training.trainer", where, [folder, Path.cwd()])
     try:
         learner = made(name, **options)
     except ErisError:

@@ -8,7 +8,6 @@ the template that ``eris node init`` writes and a row of ``docs/node-settings.md
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Literal, get_type_hints
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES, ServerRule, server_rule
 from eris.core.toml import one_of
+from eris.named import is_named
 from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
 from eris.runtimes.grpc.tables import UNSET, Table, setting, typed
@@ -215,8 +215,7 @@ class TrainingTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        dotted = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
-        if not re.fullmatch(f"{dotted}:{dotted}", self.trainer):
+        if not is_named(self.trainer):
             expected = "module:function, such as my_training:make_trainer"
             raise InvalidSetting("training.trainer", self.trainer, expected)
 

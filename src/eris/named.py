@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting
 
 
 def is_named(name: str) -> bool:
@@ -22,21 +22,24 @@ def is_named(name: str) -> bool:
     return bool(colon) and all(part.isidentifier() for part in f"{module}.{function}".split("."))
 
 
-def named_function(what: str, name: str) -> Callable[..., Any]:
-    """The function called ``module:function``; the module is looked for in this folder first.
+def named_function(what: str, name: str, folders: Sequence[Path] = ()) -> Callable[..., Any]:
+    """The function called ``module:function``; ``what`` is the setting that names it.
 
-    ``what`` is the setting that names it.
+    The module is looked for in ``folders`` (if none are given, in the one this process was started
+    from), then among those installed.
 
     >>> named_function("loss", "math:sqrt")(4.0)
     2.0
     """
+    if not is_named(name):
+        raise InvalidSetting(what, name, "module:function, such as my_training:make_trainer")
     module_name, _, function = name.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    places = [str(folder) for folder in folders or [Path.cwd()]]
+    sys.path[:0] = [place for place in dict.fromkeys(places) if place not in sys.path]
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:
-        expected = f"a module in {here} or installed ({_said(error)})"
+        expected = f"a module in {', '.join(places)} or installed ({_said(error)})"
         raise InvalidSetting(what, name, expected) from error
     file = getattr(found, "__file__", module_name)
     for part in function.split("."):
@@ -46,11 +49,15 @@ def named_function(what: str, name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def called(what: str, name: str, *args: Any, **named: Any) -> Any:
+def called(
+    what: str, name: str, folders: Sequence[Path] = (), given: Mapping[str, Any] | None = None
+) -> Any:
     """What the function called ``name`` returns; what it raises is told in one line."""
-    function = named_function(what, name)
+    function = named_function(what, name, folders)
     try:
-        return function(*args, **named)
+        return function(**given or {})
+    except ErisError:
+        raise
     except Exception as error:
         raise InvalidSetting(what, name, f"a function that works ({_said(error)})") from error
 
