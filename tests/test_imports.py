@@ -14,7 +14,7 @@ MAY_SEE = {
     "core": set(),
     "protocol": {"core"},
     "methods": {"core", "protocol"},
-    "runtimes": {"core", "protocol", "methods", "training", "files", "named"},
+    "runtimes": {"core", "protocol", "methods", "training", "files", "named", "tables"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
     "audit": {"core", "protocol", "training", "theory"},

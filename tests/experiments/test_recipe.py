@@ -15,8 +15,8 @@ from eris.cli.run import keys
 from eris.core.errors import InvalidSetting
 from eris.core.toml import unwrapped
 from eris.experiments.recipe import DataRecipe, FaultsRecipe, Recipe, differences, flat
-from eris.experiments.tables import is_choice, options, subtables
 from eris.runtimes.faults import PER_MESSAGE, PER_ROUND
+from eris.tables import is_choice, settings_of, subtables
 
 FULL = """
 name = "mine"
@@ -65,11 +65,11 @@ def test_a_recipe_is_read_and_written_without_loss() -> None:
 
 def test_what_is_written_names_every_option_even_one_that_is_not_set() -> None:
     text = Recipe().to_toml()
-    for item, _ in options(Recipe):
+    for item, _ in settings_of(Recipe):
         assert re.search(rf"^(# )?{item.name}( =|:)", text, re.MULTILINE)
     for name, table in subtables(Recipe).items():
         section = text.split(f"[{name}]\n")[1].split("\n[")[0]
-        for item, _ in options(table):
+        for item, _ in settings_of(table):
             assert re.search(rf"^(# )?{item.name}( =|:)", section, re.MULTILINE), item.name
 
 

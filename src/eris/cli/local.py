@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
 from eris.experiments.extras import need
-from eris.experiments.tables import parsed
+from eris.tables import parsed
 
 if TYPE_CHECKING:
     from eris.experiments.local import LocalFederation

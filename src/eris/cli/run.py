@@ -19,7 +19,7 @@ from eris.core.toml import Kind, unwrapped
 from eris.experiments.extras import need_for
 from eris.experiments.recipe import Recipe
 from eris.experiments.store import Run, find, kept_runs, runs_root
-from eris.experiments.tables import Table, options, parsed, subtables
+from eris.tables import Table, parsed, settings_of, subtables
 
 FAILED, INTERRUPTED = 1, 130
 RunsOption = Annotated[
@@ -43,7 +43,7 @@ def keys() -> Iterator[tuple[str, str, Field[Any], Kind]]:
     """Every option of a recipe: its key, its flag, the field and its type."""
     tables: dict[str, type[Table]] = {"": Recipe, **subtables(Recipe)}
     for name, table in tables.items():
-        for item, kind in options(table):
+        for item, kind in settings_of(table):
             key = f"{name}.{item.name}" if name else item.name
             flag = item.metadata["flag"] or item.name
             yield key, flag.replace("_", "-"), item, kind
@@ -110,11 +110,7 @@ def _recipe(path: Path | None, values: dict[str, Any]) -> Recipe:
     """The recipe of the file, if there is one, with what the options say."""
     if path is None:
         return Recipe().changed(values)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as broken:
-        raise InvalidSetting("recipe", str(path), f"a TOML file ({broken})") from None
-    found = Recipe.from_toml(text, where=path)
+    found = Recipe.load(path)
     # The same file leads to the same folder, so that a second call goes on with the run.
     return found.changed({"name": found.name or path.stem, **values})
 

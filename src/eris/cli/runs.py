@@ -18,7 +18,7 @@ from eris.core.errors import ErisError, InvalidSetting
 from eris.core.toml import one_of
 from eris.data.outputs import check_picture
 from eris.experiments.store import CLIENTS, MODEL, ROUNDS, all_runs, find, kept_runs
-from eris.experiments.tables import expected
+from eris.tables import expected
 
 app = typer.Typer()
 

@@ -36,7 +36,6 @@ from eris.experiments.recipe import (
     Recipe,
     ServerRecipe,
 )
-from eris.experiments.tables import check_settings, mapping
 from eris.federation import OF_THE_METHOD, Federation
 from eris.methods import registry
 from eris.methods.method import GossipMethod, Method
@@ -46,6 +45,7 @@ from eris.models.factorisation import mean_squared_error
 from eris.protocol.settings import Settings, model_digest
 from eris.runtimes.faults import FaultPlan
 from eris.session import Session
+from eris.tables import check_settings, mapping
 from eris.training.evaluation import evaluate, evaluate_ratings
 from eris.training.gradients import Loss
 from eris.training.population import Population, Trainers

@@ -7,28 +7,30 @@ stored recipe.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from eris.core.errors import InvalidSetting
-from eris.core.toml import one_of
-from eris.experiments.tables import (
+from eris.tables import (
     Table,
+    document,
+    document_in,
     further,
     further_field,
+    located,
     mapping,
-    option,
-    options,
+    put,
     read,
+    setting,
+    settings_of,
     subtables,
     written,
 )
 from eris.training.options import LocalTraining
 
-ABOVE_0 = "a finite number above 0"
-AT_LEAST_0, AT_LEAST_1 = "at least 0", "at least 1"
+ABOVE_0, AT_LEAST_0, AT_LEAST_1 = "a number above 0", "at least 0", "at least 1"
 RATE, SHARE = "a rate from 0 to 1", "a number in [0, 1)"
 
 KINDS = {"alpha": "dirichlet", "classes": "by-class", "exponent": "quantity"}
@@ -45,38 +47,38 @@ USUAL = {"alpha": 0.5, "classes": 2, "exponent": 1.0}
 class DataRecipe(Table):
     """Which data, and who holds what of it."""
 
-    title = "data"
-    name: str = option(
-        "mnist", "Data set of `eris data list`, or your own: file.npz, module:function.",
+    title: ClassVar[str] = "data"
+    name: str = setting(
+        "Data set of `eris data list`, or your own: file.npz, module:function.", "mnist",
         flag="data",
     )  # fmt: skip
-    path: str | None = option(None, "Your own copy instead of the cache.", empty="the cache")
-    clients: int | None = option(
-        None, "How many clients.", within=AT_LEAST_1, empty="10, or as many as there are users"
+    path: str | None = setting("Your own copy instead of the cache.", None, empty="the cache")
+    clients: int | None = setting(
+        "How many clients.", None, within=AT_LEAST_1, empty="10, or as many as there are users"
     )
-    samples: int | None = option(
-        None, "Samples a client trains on.", within=AT_LEAST_1, empty="all are shared out"
+    samples: int | None = setting(
+        "Samples a client trains on.", None, within=AT_LEAST_1, empty="all are shared out"
     )
-    partition: Literal["iid", "dirichlet", "by-class", "by-user", "quantity", "drawn"] = option(
-        "iid", "How samples are split among clients; drawn: each for itself, with repetition."
+    partition: Literal["iid", "dirichlet", "by-class", "by-user", "quantity", "drawn"] = setting(
+        "How samples are split among clients; drawn: each for itself, with repetition.", "iid"
     )
-    alpha: float | None = option(
-        None, "dirichlet: small is skewed; usually 0.5.", within=ABOVE_0, empty="not dirichlet"
+    alpha: float | None = setting(
+        "dirichlet: small is skewed; usually 0.5.", None, within=ABOVE_0, empty="not dirichlet"
     )
-    classes: int | None = option(
-        None, "by-class: classes a client; usually 2.", within=AT_LEAST_1, empty="not by-class"
+    classes: int | None = setting(
+        "by-class: classes a client; usually 2.", None, within=AT_LEAST_1, empty="not by-class"
     )
-    exponent: float | None = option(
-        None, "quantity: 0 is equal sizes; usually 1.", within=AT_LEAST_0, empty="not quantity"
+    exponent: float | None = setting(
+        "quantity: 0 is equal sizes; usually 1.", None, within=AT_LEAST_0, empty="not quantity"
     )
-    held_out: float = option(
-        0.0, "Share of its samples a client keeps back (the papers: 0.3).", within=SHARE
+    held_out: float = setting(
+        "Share of its samples a client keeps back (the papers: 0.3).", 0.0, within=SHARE
     )
-    canaries: float = option(
-        0.0, "Share of its samples that are canaries, half of them trained on.", within=SHARE
+    canaries: float = setting(
+        "Share of its samples that are canaries, half of them trained on.", 0.0, within=SHARE
     )
-    test_samples: int | None = option(
-        None, "Test samples in use, always the same ones.", within=AT_LEAST_1, empty="all"
+    test_samples: int | None = setting(
+        "Test samples in use, always the same ones.", None, within=AT_LEAST_1, empty="all"
     )
 
     def __post_init__(self) -> None:
@@ -109,54 +111,54 @@ class DataRecipe(Table):
 class ModelRecipe(Table):
     """Which model; further keys are settings of its constructor."""
 
-    title = "model"
-    name: str | None = option(
-        None,
+    title: ClassVar[str] = "model"
+    name: str | None = setting(
         "Model: lenet5, resnet9, …, or your own: module:function.",
+        None,
         flag="model",
         empty="the papers' for the data",
     )
-    length: int | None = option(
-        None, "Tokens a text is cut to.", within=AT_LEAST_1, empty="256, of texts"
+    length: int | None = setting(
+        "Tokens a text is cut to.", None, within=AT_LEAST_1, empty="256, of texts"
     )
-    settings: Mapping[str, Any] = further("Settings of the model.")
+    settings: Mapping[str, Any] = further()
 
 
 @dataclass(frozen=True)
 class TrainingRecipe(Table):
     """How long, and what a client does in a round."""
 
-    title = "training"
-    rounds: int = option(30, "Rounds of training.", within=AT_LEAST_1)
-    sampled: int | None = option(
-        None, "Clients drawn for each round.", within=AT_LEAST_1, empty="all take part"
+    title: ClassVar[str] = "training"
+    rounds: int = setting("Rounds of training.", 30, within=AT_LEAST_1)
+    sampled: int | None = setting(
+        "Clients drawn for each round.", None, within=AT_LEAST_1, empty="all take part"
     )
-    learning_rate: float = option(0.05, "Step of the clients.", within=ABOVE_0)
-    optimiser: Literal["sgd", "adam", "adamw"] = option("sgd", "What the clients step by.")
-    momentum: float = option(0.0, "Of sgd; the papers' MNIST takes 0.9.", within=SHARE)
-    keep_momentum: bool = option(True, "Clients keep momentum and moments from round to round.")
-    weight_decay: float = option(0.0, "As in torch.optim.", within=AT_LEAST_0)
-    proximal: float = option(0.0, "FedProx's μ.", within=AT_LEAST_0)
-    estimator: Literal["sgd", "svrg", "saga"] = option(
-        "sgd", "How a batch's gradient estimates that of all data."
+    learning_rate: float = setting("Step of the clients.", 0.05, within=ABOVE_0)
+    optimiser: Literal["sgd", "adam", "adamw"] = setting("What the clients step by.", "sgd")
+    momentum: float = setting("Of sgd; the papers' MNIST takes 0.9.", 0.0, within=SHARE)
+    keep_momentum: bool = setting("Clients keep momentum and moments from round to round.", True)
+    weight_decay: float = setting("As in torch.optim.", 0.0, within=AT_LEAST_0)
+    proximal: float = setting("FedProx's μ.", 0.0, within=AT_LEAST_0)
+    estimator: Literal["sgd", "svrg", "saga"] = setting(
+        "How a batch's gradient estimates that of all data.", "sgd"
     )
-    refresh: int = option(1, "svrg: rounds between snapshots.", within=AT_LEAST_1)
-    steps: int | None = option(
-        None, "Local steps a round.", within=AT_LEAST_1, empty="10, or what epochs make"
+    refresh: int = setting("svrg: rounds between snapshots.", 1, within=AT_LEAST_1)
+    steps: int | None = setting(
+        "Local steps a round.", None, within=AT_LEAST_1, empty="10, or what epochs make"
     )
-    epochs: int | None = option(
-        None, "Local passes over the data instead of steps.", within=AT_LEAST_1, empty="steps"
+    epochs: int | None = setting(
+        "Local passes over the data instead of steps.", None, within=AT_LEAST_1, empty="steps"
     )
-    batch_size: int = option(16, "Samples a step; 0: all of a client's.", within=AT_LEAST_0)
+    batch_size: int = setting("Samples a step; 0: all of a client's.", 16, within=AT_LEAST_0)
     # The other choices leave no single model to test ("local") or to continue from ("ignore").
-    running_statistics: Literal["refuse", "averaged", "batch"] = option(
-        "refuse", "Batch norm's running statistics: refused, averaged, or of every batch."
+    running_statistics: Literal["refuse", "averaged", "batch"] = setting(
+        "Batch norm's running statistics: refused, averaged, or of every batch.", "refuse"
     )
-    scaffold: bool = option(False, "SCAFFOLD: control variates against drift.")
-    path: Literal["auto", "loop", "fast"] = option(
-        "auto", "Many clients in one pass (fast) or one by one (loop).", flag="training-path"
+    scaffold: bool = setting("SCAFFOLD: control variates against drift.", False)
+    path: Literal["auto", "loop", "fast"] = setting(
+        "Many clients in one pass (fast) or one by one (loop).", "auto", flag="training-path"
     )
-    evaluate_every: int = option(10, "Rounds between evaluations.", within=AT_LEAST_1)
+    evaluate_every: int = setting("Rounds between evaluations.", 10, within=AT_LEAST_1)
 
     def local(self) -> dict[str, Any]:
         """The options that are those of one client."""
@@ -175,60 +177,60 @@ class TrainingRecipe(Table):
 class ServerRecipe(Table):
     """What an aggregator does with a mean; further keys are settings of the rule."""
 
-    title = "server"
-    rule: str = option("fedavg", "Server rule: fedavg, fedavgm, fedadam, …")
-    learning_rate: float | None = option(
-        None, "Step of the server.", flag="server-learning-rate", within=ABOVE_0,
+    title: ClassVar[str] = "server"
+    rule: str = setting("Server rule: fedavg, fedavgm, fedadam, …", "fedavg")
+    learning_rate: float | None = setting(
+        "Step of the server.", None, flag="server-learning-rate", within=ABOVE_0,
         empty="that of the clients",
     )  # fmt: skip
-    settings: Mapping[str, Any] = further("Settings of the rule.")
+    settings: Mapping[str, Any] = further()
 
 
 @dataclass(frozen=True)
 class MethodRecipe(Table):
     """The method; further keys are its settings (``eris methods NAME`` lists them)."""
 
-    title = "method"
-    name: str = option("eris", "Method, as `eris methods` names it.", flag="method")
-    settings: Mapping[str, Any] = further("Settings of the method.")
+    title: ClassVar[str] = "method"
+    name: str = setting("Method, as `eris methods` names it.", "eris", flag="method")
+    settings: Mapping[str, Any] = further()
 
 
 @dataclass(frozen=True)
 class AgreementRecipe(Table):
     """What members agree on besides, such as min_included: fields of protocol.Settings."""
 
-    title = "agreement"
-    settings: Mapping[str, Any] = further("Settings of the federation.")
+    title: ClassVar[str] = "agreement"
+    settings: Mapping[str, Any] = further()
 
 
 @dataclass(frozen=True)
 class FaultsRecipe(Table):
     """What goes wrong, as rates; zero is never."""
 
-    title = "faults"
-    dropout: float = option(0.0, "Aggregators away, of a round.", within=RATE)
-    link: float = option(0.0, "Links down, of a round.", within=RATE)
-    churn: float = option(0.0, "Members away, of a round.", within=RATE)
-    correlation: float = option(
-        0.0, "How much likelier a member that was away is away again.", within=AT_LEAST_0
+    title: ClassVar[str] = "faults"
+    dropout: float = setting("Aggregators away, of a round.", 0.0, within=RATE)
+    link: float = setting("Links down, of a round.", 0.0, within=RATE)
+    churn: float = setting("Members away, of a round.", 0.0, within=RATE)
+    correlation: float = setting(
+        "How much likelier a member that was away is away again.", 0.0, within=AT_LEAST_0
     )
-    straggle: float = option(0.0, "Clients too late, of a round.", within=RATE)
-    drop: float = option(0.0, "Messages lost.", within=RATE)
-    duplicate: float = option(0.0, "Messages that arrive twice.", within=RATE)
-    delay: float = option(0.0, "Messages that are overtaken.", within=RATE)
-    crash: float = option(0.0, "Nodes that crash, of a round.", within=RATE)
+    straggle: float = setting("Clients too late, of a round.", 0.0, within=RATE)
+    drop: float = setting("Messages lost.", 0.0, within=RATE)
+    duplicate: float = setting("Messages that arrive twice.", 0.0, within=RATE)
+    delay: float = setting("Messages that are overtaken.", 0.0, within=RATE)
+    crash: float = setting("Nodes that crash, of a round.", 0.0, within=RATE)
 
 
 @dataclass(frozen=True)
 class EngineRecipe(Table):
     """What carries the run."""
 
-    title = "engine"
-    name: Literal["local", "ray"] = option("local", "This process, or Ray's.", flag="engine")
-    threads: int = option(1, "Passes of training side by side.", within=AT_LEAST_1)
-    record: bool = option(False, "Keep every message, for an audit: transcript.eris.")
-    checkpoint_every: int = option(
-        10, "Rounds between checkpoints.", within=AT_LEAST_1, identity=False
+    title: ClassVar[str] = "engine"
+    name: Literal["local", "ray"] = setting("This process, or Ray's.", "local", flag="engine")
+    threads: int = setting("Passes of training side by side.", 1, within=AT_LEAST_1)
+    record: bool = setting("Keep every message, for an audit: transcript.eris.", False)
+    checkpoint_every: int = setting(
+        "Rounds between checkpoints.", 10, within=AT_LEAST_1, identity=False
     )
 
 
@@ -241,8 +243,8 @@ class Recipe(Table):
     (1, {'kept_fraction': 0.05})
     """
 
-    name: str | None = option(None, "Name of the run's directory.", empty="the time it started")
-    seed: int = option(0, "Seed of everything random.", within=AT_LEAST_0)
+    name: str | None = setting("Name of the run's directory.", None, empty="the time it started")
+    seed: int = setting("Seed of everything random.", 0, within=AT_LEAST_0)
     data: DataRecipe = field(default_factory=DataRecipe)
     model: ModelRecipe = field(default_factory=ModelRecipe)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
@@ -255,11 +257,14 @@ class Recipe(Table):
     @classmethod
     def from_toml(cls, text: str, where: object = "recipe") -> Recipe:
         """Read a recipe; an unknown key, a wrong type or a bad value is named."""
-        try:
-            found = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as broken:
-            raise InvalidSetting("recipe", str(where), f"TOML: {broken}") from None
-        return read(cls, found)
+        return read(cls, document(text, "recipe", where))
+
+    @classmethod
+    def load(cls, path: Path) -> Recipe:
+        """Read a recipe's file; what is wrong is named with the file."""
+        found = document_in(path, "recipe")
+        with located(path):
+            return read(cls, found)
 
     def to_toml(self) -> str:
         """The recipe as TOML: read back, it is the same."""
@@ -271,13 +276,7 @@ class Recipe(Table):
         >>> Recipe().changed({"data.clients": 5}).data.clients
         5
         """
-        found = mapping(self)
-        for key, value in values.items():
-            table, _, name = key.rpartition(".")
-            if table and table not in subtables(Recipe):
-                raise InvalidSetting("table", table, one_of(subtables(Recipe), table))
-            (found[table] if table else found)[name] = value
-        return read(Recipe, found)
+        return read(Recipe, put(Recipe, mapping(self), values))
 
 
 def differences(before: Recipe, after: Recipe) -> list[str]:
@@ -296,7 +295,9 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 
 def flat(table: Table, prefix: str = "") -> dict[str, Any]:
     """Every value by its key; what is unset is None."""
-    found = {f"{prefix}{item.name}": getattr(table, item.name) for item, _ in options(type(table))}
+    found = {
+        f"{prefix}{item.name}": getattr(table, item.name) for item, _ in settings_of(type(table))
+    }
     if (rest := further_field(type(table))) is not None:
         found |= {f"{prefix}{key}": value for key, value in getattr(table, rest).items()}
     for name in subtables(type(table)):
@@ -308,7 +309,7 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
     passing = {
         f"{table.title}.{item.name}"
         for table in subtables(Recipe).values()
-        for item, _ in options(table)
+        for item, _ in settings_of(table)
         if not item.metadata["identity"]
     }
     # The name says where a run lies, not what it is.

@@ -14,8 +14,8 @@ from eris.protocol.charter import differences
 from eris.protocol.codec import encode
 from eris.protocol.messages import Header, Payload, Snapshot
 from eris.runtimes.grpc.charter import charter, message_bytes
-from eris.runtimes.grpc.sections import TABLES
-from eris.runtimes.grpc.tables import settings_of, variable
+from eris.runtimes.grpc.sections import FederationTable
+from eris.tables import settings_of, variable
 from support.node_files import load
 
 
@@ -80,7 +80,7 @@ def test_every_agreed_setting_is_in_the_charter(tmp_path: Path) -> None:
         "history": "2", "segment_size": "7", "value_range": "1",
     }  # fmt: skip
     usual = load(tmp_path)
-    assert set(other) == {item.name for item, _ in settings_of(TABLES["federation"])}
+    assert set(other) == {item.name for item, _ in settings_of(FederationTable)}
     for key, value in other.items():
         changed = load(tmp_path, {variable("federation", key): value})
         one, two = (each.charter(each.agreement(1000)) for each in (usual, changed))

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.runtimes.grpc.sections import TABLES
 from eris.runtimes.grpc.settings import NodeSettings, reference
-from eris.runtimes.grpc.tables import settings_of
+from eris.tables import settings_of, subtables
 from support.node_files import ROSTER
 
 DOCS = Path(__file__).parents[3] / "docs" / "node-settings.md"
@@ -46,12 +45,12 @@ def test_the_template_loads_back_to_what_was_given(
         title, _, name = key.partition(".")
         found = getattr(getattr(settings, title), name)
         assert found == (tmp_path / value if isinstance(value, Path) else value), key
-    for table in TABLES.values():
+    for table in subtables(NodeSettings).values():
         for item, _ in settings_of(table):
             assert re.search(rf"^#?{item.name} = ", text, re.MULTILINE), item.name
     # What stands there as a comment is what holds: without the mark it changes nothing.
     defaults = {
-        item.name for table in TABLES.values() for item, _ in settings_of(table)
+        item.name for table in subtables(NodeSettings).values() for item, _ in settings_of(table)
         if item.default is not None and not callable(item.default_factory)
     }  # fmt: skip
     for line in text.splitlines():
@@ -84,7 +83,7 @@ def test_the_template_refuses_a_key_it_does_not_know() -> None:
 def test_the_manual_lists_every_setting_as_it_is() -> None:
     _, mark, rest = DOCS.read_text(encoding="utf-8").partition("## node.toml")
     assert mark + rest == reference(), "put settings.reference() under the heading of the page"
-    for title, table in TABLES.items():
+    for title, table in subtables(NodeSettings).items():
         for item, _ in settings_of(table):
             assert f"| {title} | `{item.name}` |" in rest
             assert f"`ERIS_{title}_{item.name}`".upper() in rest.upper()

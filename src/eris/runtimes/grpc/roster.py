@@ -13,7 +13,7 @@ from typing import ClassVar
 from eris.core.errors import InvalidSetting, did_you_mean
 from eris.runtimes.grpc.addresses import dialled
 from eris.runtimes.grpc.sections import named
-from eris.runtimes.grpc.tables import UNSET, Table, located, parsed_file, read, setting
+from eris.tables import UNSET, Table, document_in, located, read, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +52,8 @@ class Roster:
     @classmethod
     def load(cls, path: Path) -> Roster:
         """Read and check the file."""
-        found = parsed_file(path, "roster")
-        with located(path, {}):
+        found = document_in(path, "roster")
+        with located(path):
             for key in found:
                 if key != "member":
                     expected = f"[[member]] alone{did_you_mean(key, ['member'])}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_type_hints
+from typing import Any, ClassVar, Literal
 
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES, ServerRule, server_rule
@@ -19,7 +19,7 @@ from eris.core.toml import one_of
 from eris.named import is_named
 from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
-from eris.runtimes.grpc.tables import UNSET, Table, setting, typed
+from eris.tables import UNSET, Table, check_settings, setting
 
 ABOVE_0, AT_LEAST_1, FEW = "a number above 0", "at least 1", "1 to 10,000"
 
@@ -180,13 +180,11 @@ class FederationTable(Table):
         """The rule with its options."""
         if self.rule not in RULES:
             return server_rule(self.rule)  # says why not
-        hints = get_type_hints(RULES[self.rule])
         known = [item.name for item in fields(RULES[self.rule])]
         for key in self.rule_options:
             if key not in known:
                 raise InvalidSetting("rule_options", key, one_of(known, key))
-        options = {key: typed(item, hints[key], key) for key, item in self.rule_options.items()}
-        return server_rule(self.rule, **options)
+        return server_rule(self.rule, **check_settings(RULES[self.rule], self.rule_options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,12 +265,3 @@ class ObserveTable(Table):
         super().__post_init__()
         if self.http:
             endpoint(self.http, "observe.http", host=LOOPBACK, any_port=True)
-
-
-TABLES: dict[str, type[Table]] = {
-    table.title: table
-    for table in (
-        NodeTable, TLSTable, MembershipTable, FederationTable, TrainingTable, LimitsTable,
-        CheckpointTable, ObserveTable,
-    )
-}  # fmt: skip

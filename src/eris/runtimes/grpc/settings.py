@@ -15,15 +15,12 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
-from eris.core.toml import one_of
 from eris.protocol.schemes import Dense, Masked
 from eris.protocol.settings import Settings, warn_of_sparse_masks
-from eris.runtimes.grpc import tables
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
 from eris.runtimes.grpc.charter import charter, message_bytes
 from eris.runtimes.grpc.roster import Roster, RosterMember
 from eris.runtimes.grpc.sections import (
-    TABLES,
     CheckpointTable,
     FederationTable,
     LimitsTable,
@@ -34,6 +31,19 @@ from eris.runtimes.grpc.sections import (
     TrainingTable,
     named,
 )
+from eris.tables import (
+    Table,
+    described,
+    document_in,
+    explained,
+    located,
+    override,
+    put,
+    required,
+    settings_of,
+    subtables,
+    values_in,
+)
 
 MESSAGE_VALUES = 1 << 14
 """Values in a message, as a rule."""
@@ -41,7 +51,7 @@ _RULE_OPTIONS = {item.name for rule in RULES.values() for item in fields(rule)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeSettings:
+class NodeSettings(Table):
     """All settings of a node; the properties give those that follow from others."""
 
     node: NodeTable
@@ -58,6 +68,7 @@ class NodeSettings:
     """The environment variable that a setting came from, for errors."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.node.address is None:
             dialled(self.node.listen, "node.address, that of node.listen,", any_port=True)
         most, whose = self.start_with, "membership.start_with"
@@ -81,26 +92,14 @@ class NodeSettings:
     def load(cls, path: Path, environ: Mapping[str, str] = os.environ) -> NodeSettings:
         """Read ``node.toml`` and what the environment overrides; refuse by file, key and reason."""
         path = Path(path)
-        found = tables.parsed_file(path, "settings file")
+        found = document_in(path, "settings file")
         origins: dict[str, str] = {}
-        with tables.located(path, origins):
-            for title in found:
-                if title not in TABLES:
-                    raise InvalidSetting("table", title, one_of(TABLES, title))
-            for title, key, value, name in tables.overrides(TABLES.values(), environ):
-                table = found.setdefault(title, {})
-                if isinstance(table, dict):
-                    table[key] = value
-                    origins[f"{title}.{key}"] = name
-            parts: dict[str, Any] = {
-                title: tables.read(
-                    table, found.get(title, {}), path.parent.absolute(), TABLES.values()
-                )
-                for title, table in TABLES.items()
-            }
+        with located(path, origins):
+            origins |= override(cls, found, environ)
+            parts = values_in(cls, found, path.parent.absolute())
         if parts["membership"].roster is not None:
             parts["roster"] = Roster.load(parts["membership"].roster)
-        with tables.located(path, origins):
+        with located(path, origins):
             if "roster" in parts:
                 member = parts["roster"].member(parts["node"].name)
                 parts["node"] = _as_in_roster(parts["node"], found["node"], member)
@@ -111,7 +110,7 @@ class NodeSettings:
     @contextmanager
     def _located(self) -> Iterator[None]:
         """Name the keys of ``node.toml`` where the agreement has names of its own."""
-        with tables.located(self.path, self.origins):
+        with located(self.path, self.origins):
             try:
                 yield
             except InvalidSetting as wrong:
@@ -193,7 +192,7 @@ class NodeSettings:
         """The largest message this node takes."""
         needed, given = message_bytes(agreed), self.limits.message_bytes
         if given is not None and given < needed:
-            with tables.located(self.path, self.origins):
+            with located(self.path, self.origins):
                 expected = f"at least {needed}, which this model needs"
                 raise InvalidSetting("limits.message_bytes", given, expected)
         return given or needed
@@ -208,25 +207,14 @@ class NodeSettings:
         them has an example's value.
         """
         named("node.name", name)
-        whole: dict[str, dict[str, Any]] = {title: {} for title in TABLES}
-        for key, value in (_examples(name, values or {}) | dict(values or {})).items():
-            title, _, rest = key.partition(".")
-            if title not in TABLES:
-                raise InvalidSetting("table", title, one_of(TABLES, title))
-            known = [item.name for item, _ in tables.settings_of(TABLES[title])]
-            if rest not in known:
-                raise InvalidSetting(f"key in [{title}]", rest, one_of(known, rest))
-            whole[title][rest] = value
-        written_tables = (
-            "\n".join(tables.template(TABLES[title], whole[title])) for title in TABLES
-        )
-        return "\n\n".join(written_tables) + "\n"
+        given = _examples(name, values or {}) | dict(values or {})
+        return explained(NodeSettings, put(NodeSettings, {}, given))
 
 
 def reference() -> str:
     """Every key of ``node.toml`` and of a roster, as Markdown."""
-    node = "\n".join(tables.reference(TABLES.values()))
-    roster = "\n".join(tables.reference([RosterMember], variables=False))
+    node = "\n".join(described(subtables(NodeSettings).values()))
+    roster = "\n".join(described([RosterMember], variables=False))
     return f"## node.toml\n\n{node}\n\n## roster.toml\n\n{roster}\n"
 
 
@@ -234,9 +222,9 @@ def _examples(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Values for what a template cannot leave out."""
     found: dict[str, Any] = {
         f"{title}.{item.name}": item.metadata["example"]
-        for title, table in TABLES.items()
-        for item, _ in tables.settings_of(table)
-        if tables.required(item)
+        for title, table in subtables(NodeSettings).items()
+        for item, _ in settings_of(table)
+        if required(item)
     }
     found |= {"node.name": name, "tls.certificate": f"{name}.pem", "tls.key": f"{name}.key"}
     ways = {"membership.directory", "membership.host_directory", "membership.roster"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eris.core.errors import InvalidSetting
 from eris.core.toml import toml_key, toml_value
-from eris.experiments.tables import Table, further, option, parsed, read
+from eris.tables import Table, further, parsed, read, setting
 
 # Everything that a TOML document may hold; half of a surrogate pair is in no document.
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -23,13 +23,13 @@ SCALARS = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), FLOATS, TEX
 
 @dataclass(frozen=True)
 class Sample(Table):
-    title = "sample"
-    count: int = option(3, "How many.", within="at least 1")
-    share: float = option(0.5, "How much.", within="a number in [0, 1)")
-    kind: Literal["red", "green"] = option("red", "Which.")
-    note: str | None = option(None, "What else.", empty="nothing")
-    loud: bool = option(False, "Whether.")
-    rest: Mapping[str, Any] = further("More.")
+    title: ClassVar[str] = "sample"
+    count: int = setting("How many.", 3, within="at least 1")
+    share: float = setting("How much.", 0.5, within="a number in [0, 1)")
+    kind: Literal["red", "green"] = setting("Which.", "red")
+    note: str | None = setting("What else.", None, empty="nothing")
+    loud: bool = setting("Whether.", False)
+    rest: Mapping[str, Any] = further()
 
 
 @given(SCALARS)
@@ -93,7 +93,7 @@ def test_whole_numbers_serve_as_numbers_and_further_keys_are_kept() -> None:
         ("1\nother = 2", int, "1\nother = 2"),
         ("true", bool, True),
         ("true", Literal["true", "false"], "true"),
-        ("[1, [2]]", None, (1, (2,))),
+        ("[1, [2]]", None, [1, [2]]),
         ('"5"', None, "5"),
         ("", None, ""),
     ],
