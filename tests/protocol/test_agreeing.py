@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eris.core.combine import FixedPoint
-from eris.core.compress import QSGD, RandK, RandP, TopK, UniformQuantiser
+from eris.core.compress import QSGD, RandK, RandP, UniformQuantiser
 from eris.core.errors import InvalidSetting
 from eris.core.rules import CoordinateMedian, FedAdam, FedAvg, FedAvgM, TrimmedMean
 from eris.core.shards import ContiguousPlan, RandomPlan, WeightedPlan
@@ -83,7 +83,7 @@ def test_settings_that_cannot_be_name_field_value_and_range(
         (lambda: RandK(0), "kept_count is 0; expected at least 1 coordinate"),
         (lambda: QSGD(0), "levels is 0; expected 1 to 32767 levels"),
         (lambda: UniformQuantiser(25), "bits is 25; expected 1 to 24 bits"),
-        (lambda: TopK(-0.5), r"kept_fraction is -0.5; expected a number in \(0, 1\]"),
+        (lambda: RandP(-0.5), r"kept_fraction is -0.5; expected a number in \(0, 1\]"),
     ],
 )
 def test_compressors_that_cannot_be(make: Callable[[], object], message: str) -> None:

@@ -1,4 +1,4 @@
-"""Compressors C with E[C(x)] = x and E‖C(x) − x‖² ≤ ω‖x‖² (ERIS definition 3.1), and top-k.
+"""Compressors C with E[C(x)] = x and E‖C(x) − x‖² ≤ ω‖x‖² (ERIS definition 3.1).
 
 Each is a frozen dataclass that states its ω and its wire form. A compressor works on one segment
 at a time: ``encode`` at the client gives what travels, ``decode`` at the receiver the values that
@@ -34,7 +34,6 @@ class Encoding(IntEnum):
     QSGD = 3
     UNIFORM = 4
     NATURAL = 5
-    INDEXED = 6
     SPARSE = 7
 
 
@@ -251,62 +250,8 @@ class Natural:
         return word.view(np.float32)
 
 
-@dataclass(frozen=True)
-class TopK:
-    """top-k: the share of largest magnitudes of each segment. Biased: for comparison only.
-
-    It keeps ‖C(x) − x‖² ≤ (1 − k/d)‖x‖² but E[C(x)] ≠ x, so it needs error feedback and has no ω.
-    What is kept depends on the data, so indices must travel with the values.
-    """
-
-    kept_fraction: float
-    name: ClassVar[str] = "top-k"
-    encoding: ClassVar[Encoding] = Encoding.INDEXED
-
-    def __post_init__(self) -> None:
-        if not 0 < self.kept_fraction <= 1:
-            raise InvalidSetting("kept_fraction", self.kept_fraction, "a number in (0, 1]")
-
-    def kept_count(self, size: int) -> int:
-        """Coordinates kept of a segment."""
-        return max(1, round(self.kept_fraction * size))
-
-    def encode(self, values: Vector, draw: Stream) -> Encoded:
-        """Indices and values of the largest magnitudes, ties to the lower index."""
-        order = np.argsort(-np.abs(values), kind="stable")[: self.kept_count(len(values))]
-        indices = np.sort(order)
-        data = indices.astype("<u4").tobytes() + values[indices].astype("<f4").tobytes()
-        return Encoded(self.encoding, len(indices), data)
-
-    def decode(self, encoded: Encoded, size: int) -> Vector:
-        """The segment with zeros where nothing travelled."""
-        count = self.kept_count(size)
-        _expect(encoded, self.encoding, count, 8 * count)
-        indices = np.frombuffer(encoded.data, "<u4", count)
-        if not (np.diff(indices.astype(np.int64)) > 0).all() or int(indices[-1]) >= size:
-            raise MalformedMessage("payload.data", f"indices must increase and stay below {size}")
-        values = np.zeros(size, np.float32)
-        values[indices] = np.frombuffer(encoded.data, "<f4", count, 4 * count)
-        return values
-
-
 Quantiser = QSGD | UniformQuantiser | Natural
 Compressor = MaskCompressor | Quantiser
-
-
-def error_feedback(
-    compressor: TopK, update: Vector, memory: Vector, draw: Stream
-) -> tuple[Encoded, Vector]:
-    """Compress update + memory; what was left behind is the new memory.
-
-    >>> kept, memory = error_feedback(TopK(0.5), np.array([3, 1], np.float32),
-    ...                               np.zeros(2, np.float32), Stream(0, "top-k"))
-    >>> memory
-    array([0., 1.], dtype=float32)
-    """
-    wanted = update + memory
-    encoded = compressor.encode(wanted, draw)
-    return encoded, wanted - compressor.decode(encoded, len(wanted))
 
 
 def _norm(values: Vector) -> float:

@@ -15,7 +15,6 @@ class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENCODING_QSGD: _ClassVar[Encoding]
     ENCODING_UNIFORM: _ClassVar[Encoding]
     ENCODING_NATURAL: _ClassVar[Encoding]
-    ENCODING_INDEXED: _ClassVar[Encoding]
     ENCODING_SPARSE: _ClassVar[Encoding]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_DENSE: Encoding
@@ -23,7 +22,6 @@ ENCODING_KEPT: Encoding
 ENCODING_QSGD: Encoding
 ENCODING_UNIFORM: Encoding
 ENCODING_NATURAL: Encoding
-ENCODING_INDEXED: Encoding
 ENCODING_SPARSE: Encoding
 
 class Payload(_message.Message):
