@@ -45,11 +45,11 @@ test-processors: setup ## All tests as on processors with AVX2 and with SSE4 onl
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
 	    OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=nehalem $(SUITE)
 
-check: setup ## Lint, types, import direction, doctests
+check: setup ## Lint, types, house rules, doctests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(PYTEST) tests/test_imports.py
+	$(PYTEST) tests/test_tidy.py
 	$(PYTEST) --doctest-modules src
 
 format: setup ## Put the code into shape

@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eris.core.errors import ErisError
-from eris.testing.hosts import Counters, Host, Hosts, Shape, require_tools
+from eris.testing.hosts import Counters, Hosts, LinkShape, Namespace, require_tools
 
 CONTESTANTS = ("eris", "exchange", "flower", "loopback")
 QUICK = 40
@@ -117,7 +117,7 @@ Say = Callable[[str], None]
 # -- measuring --------------------------------------------------------------------------------
 
 
-def on_links(hosts: Sequence[Host], measure: Callable[[], list[float]]) -> Timed:
+def on_links(hosts: Sequence[Namespace], measure: Callable[[], list[float]]) -> Timed:
     """Times of rounds, and what they put on these hosts' links."""
     before = reduce(add, (host.counters() for host in hosts))
     seconds = measure()
@@ -127,7 +127,7 @@ def on_links(hosts: Sequence[Host], measure: Callable[[], list[float]]) -> Timed
 def measure_links(wanted: Sequence[str], plan: Plan, say: Say, found: Measured) -> None:
     """Everything that goes over shaped links, case by case."""
     clients = plan.compressed.clients
-    with Hosts(clients + 1, Shape()) as everybody:
+    with Hosts(clients + 1, LinkShape()) as everybody:
         nodes = list(everybody)[:clients]
         for name, case in plan.cases.items():
             sizes = (nodes, case.parameters, case.aggregators)

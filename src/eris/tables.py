@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -105,10 +104,15 @@ class Table:
             object.__setattr__(self, rest, dict(sorted(getattr(self, rest).items())))
 
 
-@cache
 def _fields(table: type[Table]) -> tuple[tuple[Field[Any], Kind], ...]:
-    hints = get_type_hints(table)
-    return tuple((item, hints[item.name]) for item in fields(table))  # type: ignore[arg-type]
+    if table not in _KNOWN:
+        hints = get_type_hints(table)
+        _KNOWN[table] = tuple((item, hints[item.name]) for item in fields(table))  # type: ignore[arg-type]
+    return _KNOWN[table]
+
+
+_KNOWN: dict[type[Table], tuple[tuple[Field[Any], Kind], ...]] = {}
+"""Fields and their types; to look the types up takes a while."""
 
 
 def settings_of(table: type[Table]) -> tuple[tuple[Field[Any], Kind], ...]:
@@ -157,7 +161,8 @@ def typed(value: object, kind: Kind, where: str) -> object:
         return value
     if is_sequence(inner) and isinstance(value, tuple):
         return tuple(typed(one, get_args(inner)[0], where) for one in value)
-    if get_origin(inner) is Mapping:  # a table of whatever keys
+    origin: Any = get_origin(inner)
+    if origin is Mapping:  # a table of whatever keys
         if not isinstance(value, Mapping):
             raise InvalidSetting(where, value, f"a table: [{where}]")
         return dict(value)

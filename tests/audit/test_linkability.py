@@ -14,7 +14,7 @@ from torch.nn import functional
 from eris.audit.linkability import (
     TEST,
     Distribution,
-    Holdings,
+    PooledSamples,
     Trial,
     linkability,
     loss_mia,
@@ -25,7 +25,7 @@ from eris.core.errors import InvalidSetting
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.method import GossipMethod
 from eris.methods.shatter import Shatter
-from eris.protocol.virtual import Ownership
+from eris.protocol.virtual import VirtualNodes
 from support.levels import hoeffding
 from support.neighbours import NODES, Run, learnt_by_heart, noise
 
@@ -39,16 +39,18 @@ def learnt(method: GossipMethod) -> Run:
     return learnt_by_heart(method, rounds=4, steps=10)
 
 
-def holdings(run: Run) -> Holdings:
+def holdings(run: Run) -> PooledSamples:
     data, trained = run.candidates, run.candidates.included
     parts = {}
     for node in range(NODES):
         places = torch.from_numpy(np.flatnonzero(trained & (data.client == node)))
         parts[node] = (data.inputs[places], data.targets[places])
-    return Holdings.of(run.module, functional.cross_entropy, parts, noise(80, "unseen"))
+    return PooledSamples.of(run.module, functional.cross_entropy, parts, noise(80, "unseen"))
 
 
-def tried(run: Run, member: int = 1, most: int = 16, held: Holdings | None = None) -> list[Trial]:
+def tried(
+    run: Run, member: int = 1, most: int = 16, held: PooledSamples | None = None
+) -> list[Trial]:
     owners, watch = true_owners(run.settings, run.transcript.records), run.watch(member)
     held = held or holdings(run)
     return [
@@ -86,7 +88,9 @@ def test_pieces_laid_at_random_are_found_by_chance_only() -> None:
         inputs, targets = noise(20 * NODES, f"strangers {draw}")
         parts = {node: (inputs[20 * node : 20 * node + 20], targets[20 * node : 20 * node + 20])
                  for node in range(NODES)}  # fmt: skip
-        held = Holdings.of(run.module, functional.cross_entropy, parts, noise(80, f"new {draw}"))
+        held = PooledSamples.of(
+            run.module, functional.cross_entropy, parts, noise(80, f"new {draw}")
+        )
         trials = tried(run, held=held)
         found = linkability(trials)
         shares.append(found.share)
@@ -130,7 +134,7 @@ def test_so_many_pieces_are_drawn_by_lot() -> None:
 
 def test_the_owners_are_those_of_the_run() -> None:
     run = learnt(SHATTER)
-    ownership = Ownership(NODES, 4, secret=8)
+    ownership = VirtualNodes(NODES, 4, secret=8)
     expected = {node: node for node in range(NODES)}
     expected |= {virtual: ownership.owner(virtual) for virtual in range(NODES, 5 * NODES)}
     assert true_owners(run.settings, run.transcript.records) == expected
@@ -169,9 +173,9 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(InvalidSetting, match="most is 0"):
         try_pieces(sight, owners, held, most=0)
     with pytest.raises(InvalidSetting, match="one for each of"):
-        Holdings(held.samples, held.holder[1:])
+        PooledSamples(held.samples, held.holder[1:])
     with pytest.raises(InvalidSetting, match="test samples is 'none'"):
-        Holdings(held.samples, np.zeros_like(held.holder))
+        PooledSamples(held.samples, np.zeros_like(held.holder))
     alone = np.where(held.holder == TEST, TEST, 1)
     with pytest.raises(InvalidSetting, match="nodes other than the observer"):
-        try_pieces(sight, owners, Holdings(held.samples, alone))
+        try_pieces(sight, owners, PooledSamples(held.samples, alone))

@@ -24,7 +24,7 @@ from benchmarks.network import Measured, Plan, Timed, figures, parse, table
 from rich.console import Console
 
 from eris.core.errors import InvalidSetting
-from eris.testing.hosts import Counters, Hosts, HostsUnavailable, Shape, read_counters
+from eris.testing.hosts import Counters, Hosts, HostsUnavailable, LinkShape, read_counters
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "network.py"
 
@@ -181,8 +181,8 @@ def test_counters_are_read_from_what_the_tools_print() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: Shape(rate_mbit=0), "rate_mbit is 0"),
-        (lambda: Shape(burst_kb=32), "burst_kb is 32; expected at least 64"),
+        (lambda: LinkShape(rate_mbit=0), "rate_mbit is 0"),
+        (lambda: LinkShape(burst_kb=32), "burst_kb is 32; expected at least 64"),
         (lambda: Hosts(0), "count is 0; expected 1 to 250 hosts"),
         (lambda: Hosts(251), "count is 251"),
     ],

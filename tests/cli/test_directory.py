@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from eris.runtimes.grpc.ledger import Ledger
+from support.command import eris
 from support.node_files import write
 from support.registry import founded, join
-
-ERIS = [sys.executable, "-m", "eris.cli.main"]
-
-
-def eris(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ERIS, *map(str, arguments)], capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -68,9 +61,7 @@ def test_where_there_is_no_ledger_it_says_so_in_one_line(
 
 
 def test_without_settings_it_names_what_it_looked_for(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*ERIS, "directory", "backup", "copy"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = eris("directory", "backup", "copy", cwd=tmp_path)
     assert done.returncode == 2
     assert "node.toml" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from eris.cli.main import main
 from eris.core.streams import Stream
 from eris.experiments.assembly import assemble
 from eris.experiments.audit_files import load, whose
 from eris.experiments.auditing import AuditOptions, audit_live
 from eris.experiments.local import QUICK, LocalFederation
 from eris.experiments.store import Run
+from support.command import Eris, eris
 
 ROUNDS = 3
 EACH = 30
@@ -63,43 +61,13 @@ def make_trainer(name):
 """A member's own code, beside its node.toml."""
 
 
-def eris(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "eris"), *arguments]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
-    )
-
-
-class Audit:
-    """The command in this process, which has torch already."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._patch, self._capture = monkeypatch, capsys
-        self.out = self.err = ""
-
-    def __call__(self, cwd: Path, *arguments: str) -> int:
-        self._patch.chdir(cwd)
-        self._patch.setattr(sys, "path", [*sys.path])
-        self._patch.setattr(sys, "argv", ["eris", "audit", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        self.out, self.err = self._capture.readouterr()
-        return code
-
-    def refused(self, cwd: Path, *arguments: str) -> str:
-        """The one line that a refusal is."""
-        assert self(cwd, *arguments) == 2, self.out
-        assert self.err.startswith("error: ")
-        assert self.err.count("\n") == 1, self.err
-        return self.err
-
-
 @pytest.fixture
-def audit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Audit:
-    return Audit(monkeypatch, capsys)
+def here(
+    clinics: Clinics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Eris:
+    """The command, where the clinics' folders are."""
+    monkeypatch.chdir(clinics.folder)
+    return Eris(monkeypatch, capsys)
 
 
 def test_the_audit_of_a_recorded_run_finds_what_an_audit_of_the_run_itself_finds(
@@ -193,43 +161,43 @@ def test_a_real_node_s_transcript_tells_what_its_aggregator_could_infer(clinics:
 
 
 def test_without_a_truth_candidates_are_ranked_and_nothing_is_judged(
-    clinics: Clinics, audit: Audit
+    clinics: Clinics, here: Eris
 ) -> None:
     np.savez(clinics.folder / "asked.npz", **clinics.arrays)
     arguments = clinics.asking("--json", "asked.json", "--as", "aggregator", file="asked.npz")
-    assert audit(clinics.folder, *arguments) == 0, audit.err
-    assert "No truth was given" in audit.out
-    assert "leaks" not in audit.out
+    assert here("audit", *arguments) == 0, here.err
+    assert "No truth was given" in here.out
+    assert "leaks" not in here.out
     found = json.loads((clinics.folder / "asked.json").read_text())
     assert "findings" not in found
     (joint,) = (one for one in found["scores"] if one["score"] == "joint")
     top = np.array(joint["candidates"])[np.argsort(joint["values"])[::-1][:10]]
     assert clinics.included[top].all()
-    assert f"{top[0]} " in audit.out
+    assert f"{top[0]} " in here.out
 
 
-def test_what_a_node_s_transcript_cannot_tell_is_refused(clinics: Clinics, audit: Audit) -> None:
+def test_what_a_node_s_transcript_cannot_tell_is_refused(clinics: Clinics, here: Eris) -> None:
     other = next(member for member in range(3) if member != clinics.me)
-    cwd, ask = clinics.folder, clinics.asking
+    ask = clinics.asking
     for name in (f"aggregator:{other}", "coalition:2", f"member:{other}"):
-        said = audit.refused(cwd, *ask("--as", name))
+        said = here.refused("audit", *ask("--as", name))
         assert f"this transcript is ben's (member {clinics.me}) own view" in said
-    assert "a member's number, 0 to 2" in audit.refused(cwd, *ask("--as", "link:0-9"))
-    assert "in which nodes gossip" in audit.refused(cwd, *ask("--as", "neighbour"))
-    assert "'585 parameters'; expected 650" in audit.refused(cwd, *ask(model="smaller"))
-    assert "expected the one the run started from" in audit.refused(cwd, *ask(model="another"))
-    assert "a function missing in" in audit.refused(cwd, *ask(model="missing"))
-    assert "--model is None" in audit.refused(cwd, "nodes/ben", "--candidates", "truth.npz")
-    assert "--candidates is None" in audit.refused(cwd, "nodes/ben", "--model", "clinic:network")
-    said = audit.refused(cwd, *ask(file="clinic.npz"))
+    assert "a member's number, 0 to 2" in here.refused("audit", *ask("--as", "link:0-9"))
+    assert "in which nodes gossip" in here.refused("audit", *ask("--as", "neighbour"))
+    assert "'585 parameters'; expected 650" in here.refused("audit", *ask(model="smaller"))
+    assert "expected the one the run started from" in here.refused("audit", *ask(model="another"))
+    assert "a function missing in" in here.refused("audit", *ask(model="missing"))
+    assert "--model is None" in here.refused("audit", "nodes/ben", "--candidates", "truth.npz")
+    assert "--candidates is None" in here.refused("audit", "nodes/ben", "--model", "clinic:network")
+    said = here.refused("audit", *ask(file="clinic.npz"))
     assert "No such file" in said
     assert "`included` (which were trained on)" in said
 
 
-def test_a_model_s_weights_can_come_from_a_file(clinics: Clinics, audit: Audit) -> None:
+def test_a_model_s_weights_can_come_from_a_file(clinics: Clinics, here: Eris) -> None:
     state = clinics.folder / "nodes" / "ben" / "state" / "model.safetensors"
-    said = audit.refused(clinics.folder, *clinics.asking("--initial", str(state)))
+    said = here.refused("audit", *clinics.asking("--initial", str(state)))
     # The trained model is one of the right size, and not the one that all started from.
     assert "expected the one the run started from" in said
-    said = audit.refused(clinics.folder, *clinics.asking("--initial", "truth.npz"))
+    said = here.refused("audit", *clinics.asking("--initial", "truth.npz"))
     assert "expected safetensors" in said

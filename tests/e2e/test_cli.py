@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-
-def eris(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "eris"), *arguments]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
-    )
+from support.command import eris
 
 
 @pytest.mark.parametrize(

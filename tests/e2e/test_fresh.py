@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from eris.experiments.local import LocalFederation, node_names
 from eris.runtimes.grpc.tls import create_authority, issue
-
-
-def eris(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "eris"), *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
-    )
+from support.command import eris
 
 
 @pytest.mark.parametrize(

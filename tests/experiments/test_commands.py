@@ -148,7 +148,7 @@ BAD = [
     (["compare", "a", "--runs", "file"], "--runs is 'file'; expected a folder with runs"),
     (["audit", "a", "--runs", "nowhere"], "--runs is 'nowhere'; expected a folder with runs"),
     (["run", "--resume", "a", "--runs", "nowhere"], "--runs is 'nowhere'; expected a folder"),
-    (["run", "nowhere.toml"], "recipe is 'nowhere.toml'; expected a TOML file"),
+    (["run", "nowhere.toml"], "recipe is 'nowhere.toml'; expected a file that can be read"),
     (["run", "unknown.toml"], "key in [data] is 'nmae'; expected one of"),
     (["run", "typed.toml"], "data.clients is 'ten'; expected a whole number"),
     (["run", "broken.toml"], "expected TOML:"),

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from eris.core.errors import ErisError
-from eris.experiments.live import Board, Tail, Watch
+from eris.experiments.live import Board, LiveWatch, Tail
 from eris.experiments.local import LocalFederation, node_names
-from eris.experiments.outcome import Figures, Outcome
+from eris.experiments.outcome import FederationOutcome, Figures
 from eris.runtimes.grpc.journal import Journal
 
 NAMES = node_names(3)
@@ -35,10 +35,10 @@ def federation(tmp_path: Path) -> Iterator[LocalFederation]:
         yield federation
 
 
-def watching(federation: LocalFederation, *, terminal: bool) -> tuple[Watch, io.StringIO]:
+def watching(federation: LocalFederation, *, terminal: bool) -> tuple[LiveWatch, io.StringIO]:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=terminal, width=120, highlight=False)
-    return Watch(federation, 4, console), shown
+    return LiveWatch(federation, 4, console), shown
 
 
 def test_a_tail_gives_every_line_once_also_of_a_new_file(tmp_path: Path) -> None:
@@ -151,14 +151,14 @@ def test_figures_are_medians_and_what_was_seen_by_shards() -> None:
 
 
 def test_an_outcome_is_equal_only_if_all_nodes_have_a_model(federation: LocalFederation) -> None:
-    outcome = Outcome.of(federation, 4)
+    outcome = FederationOutcome.of(federation, 4)
     assert not outcome.finished
     assert not outcome.equal
     one = {"node-1": "ab", "node-2": "ab"}
-    assert not Outcome({}, outcome.board, one).equal
-    assert "node-3 none" in Outcome({}, outcome.board, one).verdict
-    assert not Outcome({}, outcome.board, one | {"node-3": "cd"}).equal
-    assert Outcome({}, outcome.board, one | {"node-3": "ab"}).equal
+    assert not FederationOutcome({}, outcome.board, one).equal
+    assert "node-3 none" in FederationOutcome({}, outcome.board, one).verdict
+    assert not FederationOutcome({}, outcome.board, one | {"node-3": "cd"}).equal
+    assert FederationOutcome({}, outcome.board, one | {"node-3": "ab"}).equal
 
 
 def test_a_folder_that_is_in_use_is_not_taken(federation: LocalFederation) -> None:

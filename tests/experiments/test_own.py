@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eris.cli.main import main
 from eris.core.errors import InvalidSetting
 from eris.data.own import load_own
 from eris.experiments.store import Run
+from support.command import Eris
 
 CODE = """
 import numpy as np
@@ -54,74 +54,50 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mine", None)
 
 
-@pytest.fixture
-def eris(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["eris", *arguments])
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
-
-
 SHORT = ("--clients", "5", "--rounds", "4", "--learning-rate", "0.3", "--canaries", "0.4")
 
 
-def test_own_data_and_model_are_run_compared_and_audited(place: Path, eris: Any) -> None:
+def test_own_data_and_model_are_run_compared_and_audited(place: Path, eris: Eris) -> None:
     for name, data in (("by-file", "table.npz"), ("by-function", "mine:table")):
         asked = ["run", "--data", data, "--model", "mine:net", "--set", "model.hidden=6", *SHORT]
-        code, out, err = eris(*asked, "--record", "--name", name)
-        assert code == 0, err
+        assert eris(*asked, "--record", "--name", name) == 0, eris.err
     one, other = Run(Path("runs/by-file")), Run(Path("runs/by-function"))
     assert [line["metrics"] for line in one.rounds()] == [x["metrics"] for x in other.rounds()]
     assert one.rounds()[-1]["metrics"]["accuracy"] > 0.5
     assert one.recipe.model.settings == {"hidden": 6}
     assert one.about["data"]["sha256"]["train"] == other.about["data"]["sha256"]["train"]
     assert len(one.about["data"]["sha256"]["file"]) == len(one.about["model"]["sha256"]) == 64
-    assert eris("compare", "by-file", "by-function")[0] == 0
-    code, out, err = eris("audit", "by-file", "--as", "aggregator:0")
-    assert code == 0, err
-    assert "table.npz" in out
+    assert eris("compare", "by-file", "by-function") == 0
+    assert eris("audit", "by-file", "--as", "aggregator:0") == 0, eris.err
+    assert "table.npz" in eris.out
 
 
-def test_batch_norm_trains_by_one_option_and_is_audited(place: Path, eris: Any) -> None:
+def test_batch_norm_trains_by_one_option_and_is_audited(place: Path, eris: Eris) -> None:
     asked = ["run", "--data", "table.npz", "--model", "mine:normed", *SHORT, "--record",
              "--batch-size", "0"]  # fmt: skip
-    code, _, err = eris(*asked)
-    assert code == 2
-    assert "running_statistics='averaged'" in err
-    code, _, err = eris(*asked, "--running-statistics", "averaged", "--name", "normed")
-    assert code == 0, err
+    assert "running_statistics='averaged'" in eris.refused(*asked)
+    assert eris(*asked, "--running-statistics", "averaged", "--name", "normed") == 0, eris.err
     run = Run(place / "runs" / "normed")
     assert run.about["model"]["parameters"] == 91 + 16  # mean and variance of eight
     assert run.rounds()[-1]["metrics"]["accuracy"] > 0.5
-    code, _, err = eris("audit", "normed", "--as", "aggregator:0")
-    assert code == 0, err
+    assert eris("audit", "normed", "--as", "aggregator:0") == 0, eris.err
 
 
 def test_a_run_goes_on_only_with_the_data_and_the_code_it_began_with(
-    place: Path, eris: Any, monkeypatch: pytest.MonkeyPatch
+    place: Path, eris: Eris, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ("run", "--data", "table.npz", "--model", "mine:net", *SHORT, "--record")
-    assert eris(*asked, "--name", "r")[0] == 0
+    assert eris(*asked, "--name", "r") == 0
     Run(place / "runs" / "r").note(state="interrupted")
     np.savez("table.npz", **sys.modules["mine"].table(seed=1))
-    code, _, err = eris("run", "--resume", "r")
-    assert code == 2
-    assert "sha256 of train of the data table.npz is" in err
-    assert eris("audit", "r")[0] == 2
+    refused = eris.refused("run", "--resume", "r")
+    assert "sha256 of train of the data table.npz is" in refused
+    assert eris("audit", "r") == 2
     np.savez("table.npz", **sys.modules["mine"].table())
     (place / "mine.py").write_text(CODE + "\n# changed\n")
-    code, _, err = eris("run", "--resume", "r")
-    assert code == 2
-    assert "sha256 of the model mine:net is" in err
+    assert "sha256 of the model mine:net is" in eris.refused("run", "--resume", "r")
     (place / "mine.py").write_text(CODE)
-    assert eris("run", "--resume", "r")[0] == 0
+    assert eris("run", "--resume", "r") == 0
 
 
 BAD = [
@@ -147,14 +123,11 @@ BAD = [
 
 @pytest.mark.parametrize(("more", "said"), BAD, ids=lambda one: " ".join(one)[:40])
 def test_what_does_not_fit_is_refused_in_one_line(
-    place: Path, eris: Any, more: list[str], said: str
+    place: Path, eris: Eris, more: list[str], said: str
 ) -> None:
     (place / "mine.npz").write_bytes(b"PK\x03\x04 not an archive")
     np.savez(place / "objects.npz", train_inputs=np.array([{}], object), allow_pickle=True)
-    code, _, err = eris("run", *more, "--rounds", "1")
-    assert code == 2
-    assert said in err
-    assert len(err.strip().splitlines()) == 1
+    assert said in eris.refused("run", *more, "--rounds", "1")
     assert not (place / "runs").exists() or not list((place / "runs").iterdir())
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from eris.core.errors import InvalidSetting
 from eris.experiments import reproduce
 from eris.experiments.progress import Silent
-from eris.experiments.reproduce import EXPERIMENTS, Experiment, Outcome, Row
+from eris.experiments.reproduce import EXPERIMENTS, Experiment, Row, RunOutcome
 from eris.methods.registry import create
 
 DIGITS = Experiment(
@@ -55,14 +55,14 @@ def test_runs_are_kept_and_not_run_again(tmp_path: Path) -> None:
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
     again = reproduce.reproduce(DIGITS, [0, 1], tmp_path, Silent())
     assert {path: path.stat().st_mtime_ns for path in written} == written
-    outcome = Outcome.of(again["none"][0])
+    outcome = RunOutcome.of(again["none"][0])
     lines = again["none"][0].rounds()
     assert outcome.accuracy == lines[-1]["metrics"]["accuracy"] > 0.2
     losses = [line["metrics"]["loss"] for line in lines]
     assert outcome.best_round == 1 + losses.index(min(losses))
     assert outcome.epsilon is None
     # Shards whose owner was away keep their value, so less is published.
-    assert Outcome.of(again["half, + ε"][0]).sent < outcome.sent
+    assert RunOutcome.of(again["half, + ε"][0]).sent < outcome.sent
 
 
 def test_the_table_has_ours_beside_the_papers_and_the_curve_a_picture(tmp_path: Path) -> None:
@@ -71,6 +71,6 @@ def test_the_table_has_ours_beside_the_papers_and_the_curve_a_picture(tmp_path: 
     console.print(reproduce.table(DIGITS, done))
     text = console.export_text()
     assert "90 ± 1" in text
-    assert f"{100 * Outcome.of(done['none'][0]).accuracy:.2f}" in text
+    assert f"{100 * RunOutcome.of(done['none'][0]).accuracy:.2f}" in text
     reproduce.draw(DIGITS, done, tmp_path / "deep" / "curve.png")
     assert (tmp_path / "deep" / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from eris.testing.hosts import Host, Hosts, HostsUnavailable, Shape, run
+from eris.testing.hosts import Hosts, HostsUnavailable, LinkShape, Namespace, run
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +44,7 @@ with Hosts(2) as hosts:
 """
 
 
-def send(sender: Host, receiver: Host, *words: str) -> None:
+def send(sender: Namespace, receiver: Namespace, *words: str) -> None:
     run(*sender.command([sys.executable, "-c", SEND, receiver.address, str(PORT), *words]))
 
 
@@ -60,7 +60,7 @@ class Ear:
 
 
 @contextmanager
-def listening(host: Host) -> Iterator[Ear]:
+def listening(host: Namespace) -> Iterator[Ear]:
     command = host.command([sys.executable, "-c", LISTEN, host.address, str(PORT)])
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         ear = Ear(process)
@@ -76,7 +76,7 @@ def names() -> set[str]:
 
 
 def test_a_host_that_is_cut_off_hears_and_says_nothing_until_it_is_healed() -> None:
-    with Hosts(3, Shape()) as hosts, listening(hosts[0]) as near, listening(hosts[1]) as far:
+    with Hosts(3, LinkShape()) as hosts, listening(hosts[0]) as near, listening(hosts[1]) as far:
         send(hosts[0], hosts[1], "before")
         send(hosts[1], hosts[0], "before")
         assert (near.hear(), far.hear()) == ("before", "before")
@@ -92,7 +92,7 @@ def test_a_host_that_is_cut_off_hears_and_says_nothing_until_it_is_healed() -> N
 
 
 def test_one_direction_is_cut_and_the_other_stays_open() -> None:
-    with Hosts(3, Shape()) as hosts, listening(hosts[0]) as near, listening(hosts[1]) as far:
+    with Hosts(3, LinkShape()) as hosts, listening(hosts[0]) as near, listening(hosts[1]) as far:
         hosts.cut_way(0, 1)
         send(hosts[0], hosts[1], "lost")
         send(hosts[1], hosts[0], "back")
@@ -105,7 +105,7 @@ def test_one_direction_is_cut_and_the_other_stays_open() -> None:
 
 
 def test_counters_see_every_byte_and_the_shaper_charges_headers() -> None:
-    with Hosts(2, Shape()) as hosts, listening(hosts[1]) as ear:
+    with Hosts(2, LinkShape()) as hosts, listening(hosts[1]) as ear:
         send(hosts[0], hosts[1], "known by now")
         ear.hear()
         before = [host.counters() for host in hosts]
@@ -122,7 +122,7 @@ def test_counters_see_every_byte_and_the_shaper_charges_headers() -> None:
 
 
 def test_hosts_use_reno_and_have_the_asked_rate() -> None:
-    with Hosts(1, Shape(rate_mbit=7)) as hosts:
+    with Hosts(1, LinkShape(rate_mbit=7)) as hosts:
         control = "/proc/sys/net/ipv4/tcp_congestion_control"
         assert run(*hosts[0].command(["cat", control])).strip() == "reno"
         for end in (("-n", hosts[0].name), ("-n", hosts.switch)):

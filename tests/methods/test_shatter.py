@@ -17,7 +17,7 @@ from eris.federation import Federation
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.gossip import simulated_secret
 from eris.methods.shatter import Shatter
-from eris.protocol.virtual import EXCHANGE, HAND_BACK, HAND_OUT, Ownership, VirtualNode
+from eris.protocol.virtual import EXCHANGE, HAND_BACK, HAND_OUT, VirtualNode, VirtualNodes
 from eris.runtimes.faults import FaultPlan
 from eris.testing.quadratic import Quadratic
 from eris.testing.synthetic import assert_same_bits
@@ -39,7 +39,7 @@ def slow_round(
     models: list[Vector], chunking: ChunkKind, round: int, full_sharing: bool, lost: Loss
 ) -> list[Vector]:
     """A round written from section 3 of the specification, coordinate by coordinate."""
-    ownership = Ownership(NODES, K, secret=99)
+    ownership = VirtualNodes(NODES, K, secret=99)
     virtuals = [ownership.virtual(node, s) for node in range(NODES) for s in range(K)]
     owner = {ownership.virtual(node, s): node for node in range(NODES) for s in range(K)}
     chunks = Chunking(K, chunking, N, seed=1)
@@ -104,7 +104,7 @@ def test_with_one_virtual_node_it_is_el_to_the_last_bit() -> None:
     """The graph joins virtual nodes, so EL's node i is the owner of virtual node i."""
     shatter = gossip(Shatter(virtual_nodes=1, degree=3, owner_secret=99), nodes=6, n=N)
     el = gossip(EpidemicLearning(degree=3), nodes=6, n=N)
-    ownership = Ownership(6, 1, secret=99)
+    ownership = VirtualNodes(6, 1, secret=99)
     owners = [ownership.owner(6 + i) for i in range(6)]
     assert owners != sorted(owners)
     start = shatter.models
@@ -133,7 +133,7 @@ def test_what_nobody_sent_keeps_its_value() -> None:
 
 def test_every_chunk_of_every_node_is_carried_once() -> None:
     for secret in range(20):
-        ownership = Ownership(NODES, K, secret)
+        ownership = VirtualNodes(NODES, K, secret)
         carried = {
             (ownership.owner(virtual), ownership.chunk(virtual))
             for virtual in range(NODES, NODES + NODES * K)
@@ -158,7 +158,7 @@ def test_chunks_travel_and_nothing_else() -> None:
     run = gossip(METHOD, nodes=NODES, n=N)
     models = run.models
     run.run()
-    ownership = Ownership(NODES, K, secret=99)
+    ownership = VirtualNodes(NODES, K, secret=99)
     chunking = Chunking(K, "static", N, seed=1)
     for sent in run.sent:
         header = sent.share.header
@@ -211,7 +211,7 @@ def test_guesses_from_the_number_are_right_at_chance_rate() -> None:
     nodes, k, secrets = 10, 8, 300
     right: Counter[str] = Counter()
     for secret in range(secrets):
-        ownership = Ownership(nodes, k, secret)
+        ownership = VirtualNodes(nodes, k, secret)
         for index in range(nodes * k):
             owner = ownership.owner(nodes + index)
             right["mod N"] += owner == index % nodes
@@ -228,7 +228,7 @@ def test_owners_of_two_chunks_are_independent() -> None:
     """Knowing whose one virtual node is tells nothing about a node with another chunk."""
     counts: Counter[tuple[int, int]] = Counter()
     for secret in range(2_000):
-        ownership = Ownership(4, 2, secret)
+        ownership = VirtualNodes(4, 2, secret)
         counts[ownership.owner(4), ownership.owner(5)] += 1
     assert len(counts) == 16
     assert max(counts.values()) < 125 + 5 * np.sqrt(125)
@@ -241,7 +241,7 @@ def test_the_default_secret_follows_from_the_seed_and_repeats() -> None:
         return [run.peers[v]._owner for v in range(NODES, NODES + NODES * K)]  # type: ignore[attr-defined]
 
     assert owners(1) == owners(1) != owners(2)
-    expected = Ownership(NODES, K, simulated_secret("shatter-owners", 1))
+    expected = VirtualNodes(NODES, K, simulated_secret("shatter-owners", 1))
     assert owners(1) == [expected.owner(v) for v in range(NODES, NODES + NODES * K)]
 
 
@@ -275,7 +275,7 @@ def test_virtual_nodes_are_away_whenever_their_real_node_is(stations: int) -> No
     with closing(federation.start(rounds, record=True, faults=faults, stations=stations)) as run:
         there = {done.round: set(done.clients) for done in (run.step() for _ in range(rounds))}
     secret = simulated_secret("shatter-owners", 2)
-    ownership = Ownership(nodes, each, secret)
+    ownership = VirtualNodes(nodes, each, secret)
     virtuals = range(nodes, nodes * (1 + each))
     active: dict[int, set[int]] = {round: set() for round in there}
     assert run.transcript is not None

@@ -26,14 +26,14 @@ from eris.protocol.transcript import Transcript
 from eris.runtimes.local import LocalRuntime
 from eris.testing import fuzz
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Damage, Dice, leave_alone, parse, serialise
-from eris.testing.fuzz import World
+from eris.testing.fuzz import FuzzedFederation
 
 CASES = 20_000
 ALL_DAMAGE = (*TO_BYTES, *TO_FIELDS)
 
 
 @pytest.fixture(scope="module")
-def worlds() -> list[World]:
+def worlds() -> list[FuzzedFederation]:
     return fuzz.worlds()
 
 
@@ -49,7 +49,7 @@ def test_no_damage_breaks_the_codec_or_a_node() -> None:
     assert tally.moved > 100
 
 
-def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[World]) -> None:
+def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[FuzzedFederation]) -> None:
     for world in worlds:
         kinds = Counter(type(decode(data)).__name__ for data in world.corpus)
         everything = {
@@ -68,7 +68,7 @@ def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[World]) -> None:
 
 
 @pytest.mark.parametrize("damage", ALL_DAMAGE, ids=lambda damage: damage.__name__)
-def test_each_kind_of_damage_does_harm(damage: Damage, worlds: list[World]) -> None:
+def test_each_kind_of_damage_does_harm(damage: Damage, worlds: list[FuzzedFederation]) -> None:
     corpus = worlds[1].corpus
     changed = 0
     for number in range(100):
@@ -78,7 +78,7 @@ def test_each_kind_of_damage_does_harm(damage: Damage, worlds: list[World]) -> N
     assert changed == 0 if damage is leave_alone else changed > 80
 
 
-def test_a_case_can_be_repeated_by_its_number(worlds: list[World]) -> None:
+def test_a_case_can_be_repeated_by_its_number(worlds: list[FuzzedFederation]) -> None:
     corpus = worlds[0].corpus
     once = [fuzz.case(corpus, 3, number) for number in range(50)]
     assert [fuzz.case(corpus, 3, number) for number in reversed(range(50))] == once[::-1]
@@ -168,7 +168,7 @@ def peak_of_decoding(data: bytes, limits: Limits) -> int:
     return tracemalloc.get_traced_memory()[1] - before
 
 
-def test_decoding_allocates_in_proportion(worlds: list[World]) -> None:
+def test_decoding_allocates_in_proportion(worlds: list[FuzzedFederation]) -> None:
     sample = [fuzz.case(world.corpus, 9, n)[1] for world in worlds for n in range(300)]
     long = encode(Result(Header(1, 1, 1, 2, 0, 0), 1, frozenset(), 0, 0, None))
     sample += [long + bytes(n) for n in (1_000, 100_000)]

@@ -1,16 +1,26 @@
-"""The ``eris`` command in this process, which has its libraries already."""
+"""The ``eris`` command: as its user calls it, or in this process, which has the libraries."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from eris.cli.main import main
 
 
+def eris(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [str(Path(sys.executable).parent / "eris"), *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+
+
 class Eris:
-    """The command: what it prints, what it complains of, and its exit code."""
+    """The command in this process: what it prints, what it complains of, and its exit code."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._patch, self._capture = monkeypatch, capsys

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.streams import Stream
-from eris.data.stories import Shape, from_llama2c
+from eris.data.stories import LlamaShape, from_llama2c
 from eris.models.causal import CausalLM, causal_lm
 
 PIECES: tuple[tuple[bytes, float], ...] = (
@@ -31,7 +31,7 @@ PIECES: tuple[tuple[bytes, float], ...] = (
 )
 """Tokens beyond the special ones and the bytes, and their scores."""
 
-SHAPE = Shape(
+SHAPE = LlamaShape(
     shared=True,
     dimension=8,
     hidden=16,
@@ -45,7 +45,7 @@ SHAPE = Shape(
 Parts = dict[str, NDArray[np.float32]]
 
 
-def header(shared: bool = True, shape: Shape = SHAPE) -> bytes:
+def header(shared: bool = True, shape: LlamaShape = SHAPE) -> bytes:
     """The seven numbers in front of the weights."""
     vocabulary = shape.vocabulary if shared else -shape.vocabulary
     numbers = (shape.dimension, shape.hidden, shape.layers, shape.heads, shape.key_heads)
@@ -53,7 +53,7 @@ def header(shared: bool = True, shape: Shape = SHAPE) -> bytes:
 
 
 def checkpoint(
-    shared: bool = True, base: float = 10_000.0, shape: Shape = SHAPE
+    shared: bool = True, base: float = 10_000.0, shape: LlamaShape = SHAPE
 ) -> tuple[bytes, Parts]:
     """A checkpoint, and its tensors under llama2.c's names."""
     layers, width, hidden = shape.layers, shape.dimension, shape.hidden

@@ -18,7 +18,7 @@ from eris.core.errors import InvalidSetting
 from eris.theory import shatter_counts, shatter_trial
 from eris.theory.shatter import (
     EdgeChances,
-    Traffic,
+    NodeTraffic,
     VirtualGraph,
     chunk_reach,
     chunk_reach_printed,
@@ -233,7 +233,7 @@ def test_cost_of_a_round() -> None:
     """Section 5.3: 2 + 1/r times the coordinates and 2k + k/r times the messages of D-PSGD."""
     k, r, d = 8, 4, 1000
     ours, plain = shatter_traffic(VirtualGraph(10, k, r), d), dpsgd_traffic(r, d)
-    assert (ours, plain) == (Traffic(9 * d, k + 2 * k * r), Traffic(r * d, r))
+    assert (ours, plain) == (NodeTraffic(9 * d, k + 2 * k * r), NodeTraffic(r * d, r))
     assert ours.coordinates / plain.coordinates == 2 + 1 / r
     assert ours.messages / plain.messages == 2 * k + k / r
 
@@ -281,7 +281,7 @@ def test_the_documented_tables_are_what_the_formulas_give() -> None:
         (g.nodes, g.virtual_nodes, g.degree) for g in settings
     ]
     nothing = Estimate(0.0, 0.0)
-    blank = shatter_trial.Trial(*6 * [nothing])
+    blank = shatter_trial.GraphTrial(*6 * [nothing])
     tables = (shatter_trial.seen_table, shatter_trial.lemma5_table, shatter_trial.mixing_table)
     expected = [
         cells

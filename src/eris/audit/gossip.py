@@ -33,7 +33,7 @@ from eris.core.vectors import Indices, Vector
 from eris.protocol.gossip import GossipSettings, starting_model
 from eris.protocol.messages import Payload, Share
 from eris.protocol.mixing import Mixing, MixingPeer
-from eris.protocol.virtual import Ownership, Shattering
+from eris.protocol.virtual import Shattering, VirtualNodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class _Shattered:
         self.settings, self.model = settings, starting_model(settings, initial)
         count = said["virtual_nodes"]
         # Who owns whom is a secret. It is not asked for: only what the numbers say is.
-        public = Ownership(settings.nodes, count, secret=0)
+        public = VirtualNodes(settings.nodes, count, secret=0)
         chunking = Chunking(count, said["chunking"], settings.n, settings.seed)
         full, degree = said["full_sharing"], said["degree"]
         self._parts = Shattering(settings, chunking, degree, full, public)

@@ -43,13 +43,13 @@ MOST_PIECES = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Holdings:
+class PooledSamples:
     """All training sets and the test samples as one, and who holds which (``TEST``: nobody).
 
     >>> inputs, targets = torch.eye(4), torch.zeros(4, dtype=torch.int64)
     >>> parts = {0: (inputs[:2], targets[:2]), 2: (inputs[2:3], targets[2:3])}
     >>> test = inputs[3:], targets[3:]
-    >>> held = Holdings.of(nn.Linear(4, 2), nn.functional.cross_entropy, parts, test)
+    >>> held = PooledSamples.of(nn.Linear(4, 2), nn.functional.cross_entropy, parts, test)
     >>> held.holder.tolist(), held.nodes
     ([0, 0, 2, -1], [0, 2])
     """
@@ -73,7 +73,7 @@ class Holdings:
         test: tuple[Tensor, Tensor],
         *,
         running_statistics: RunningStatistics = "refuse",
-    ) -> Holdings:
+    ) -> PooledSamples:
         """From every node's inputs and targets, and those of the test samples."""
         sets = {**{node: training[node] for node in sorted(training)}, TEST: test}
         inputs, targets = (torch.cat([given[i] for given in sets.values()]) for i in (0, 1))
@@ -118,7 +118,7 @@ def true_owners(settings: GossipSettings, records: Iterable[Record]) -> dict[int
 def try_pieces(
     sight: NeighbourSight,
     owners: Mapping[int, int],
-    held: Holdings,
+    held: PooledSamples,
     *,
     most: int = MOST_PIECES,
     seed: int = 0,
@@ -142,7 +142,7 @@ def try_pieces(
 
 
 def _trial(
-    sight: NeighbourSight, piece: Piece, owner: int, held: Holdings, nodes: Sequence[int]
+    sight: NeighbourSight, piece: Piece, owner: int, held: PooledSamples, nodes: Sequence[int]
 ) -> Trial:
     losses = held.samples.losses(sight.completed([piece]))
     means = [losses[held.holder == node].mean() for node in nodes]

@@ -103,9 +103,9 @@ def _options(given: list[str]) -> dict[str, Any]:
 
 def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool:
     """Start all nodes and watch them to the end; whether nobody interrupted."""
-    from eris.experiments.live import Watch
+    from eris.experiments.live import LiveWatch
 
-    with Watch(federation, rounds, console) as watch:
+    with LiveWatch(federation, rounds, console) as watch:
         try:
             watch.say(f"{len(federation.names)} nodes start, each in {federation.folder}/NODE")
             for name in federation.names:
@@ -119,9 +119,9 @@ def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool
 
 def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
     """How it ended, and where everything is; whether all nodes trained well, to one model."""
-    from eris.experiments.outcome import Outcome
+    from eris.experiments.outcome import FederationOutcome
 
-    outcome = Outcome.of(federation, rounds)
+    outcome = FederationOutcome.of(federation, rounds)
     console.print(outcome.nodes())
     if outcome.finished:
         console.print(f"All nodes have the same model, bit for bit: {outcome.verdict}")

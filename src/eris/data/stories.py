@@ -55,7 +55,7 @@ _LONGEST_TOKEN = 1024
 
 
 @dataclass(frozen=True)
-class Shape:
+class LlamaShape:
     """What the header of a checkpoint says."""
 
     shared: bool
@@ -138,7 +138,7 @@ def from_llama2c(
     return {CONFIG: config.encode(), MODEL: weights, TOKENS: tokens}
 
 
-def _header(data: bytes, where: object) -> Shape:
+def _header(data: bytes, where: object) -> LlamaShape:
     if len(data) < 28:
         raise MalformedData(where, f"has {len(data)} bytes; expected a header of 28")
     numbers = struct.unpack_from("<7i", data)
@@ -146,7 +146,7 @@ def _header(data: bytes, where: object) -> Shape:
     for (name, largest), count in zip(_LARGEST.items(), counts, strict=True):
         if not 1 <= count <= largest:
             raise MalformedData(where, f"header says {name} {count}; expected 1 to {largest}")
-    shape = Shape(shared, *counts)
+    shape = LlamaShape(shared, *counts)
     if shape.dimension % (2 * shape.heads) or shape.heads % shape.key_heads:
         found = f"{shape.dimension} dimensions, {shape.heads} heads, {shape.key_heads} key heads"
         raise MalformedData(where, f"header says {found}; expected even heads that divide evenly")
@@ -156,7 +156,7 @@ def _header(data: bytes, where: object) -> Shape:
     return shape
 
 
-def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _tensors(shape: LlamaShape) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the tensors in a checkpoint, in their order."""
     layers, width, keys = shape.layers, shape.dimension, shape.key_heads * shape.head
     yield "embed_tokens", (shape.vocabulary, width)
@@ -176,11 +176,11 @@ def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "lm_head", (shape.vocabulary, width)
 
 
-def _floats(shape: Shape) -> int:
+def _floats(shape: LlamaShape) -> int:
     return sum(math.prod(size) for _, size in _tensors(shape))
 
 
-def _weights(data: bytes, shape: Shape, where: object) -> dict[str, NDArray[np.float32]]:
+def _weights(data: bytes, shape: LlamaShape, where: object) -> dict[str, NDArray[np.float32]]:
     """The tensors under the names and in the layout of transformers."""
     expected = 28 + 4 * _floats(shape)
     if len(data) != expected:
@@ -217,7 +217,7 @@ def _half_split(rows: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
 
 
 def _check_rotation(
-    cosines: NDArray[np.float32], sines: NDArray[np.float32], shape: Shape, where: object
+    cosines: NDArray[np.float32], sines: NDArray[np.float32], shape: LlamaShape, where: object
 ) -> None:
     """The file's tables are not kept: transformers computes the same ones."""
     rates = _BASE ** (-np.arange(shape.head // 2) * 2.0 / shape.head)

@@ -18,7 +18,7 @@ from rich.console import Console
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
 from eris.data.outputs import check_picture
-from eris.experiments.live import DOWN, Board, Note, Watch
+from eris.experiments.live import DOWN, Board, LiveWatch, Note
 from eris.experiments.local import (
     MNIST,
     LocalFederation,
@@ -28,7 +28,7 @@ from eris.experiments.local import (
     node_names,
     remove,
 )
-from eris.experiments.outcome import Figures, Outcome
+from eris.experiments.outcome import FederationOutcome, Figures
 from eris.experiments.replay import Replayed, replay
 from eris.federation import Federation
 from eris.methods.fedavg import FedAvg
@@ -64,7 +64,7 @@ class Outage:
 class Demonstrated:
     """What the demonstration came to."""
 
-    outcome: Outcome
+    outcome: FederationOutcome
     outage: Outage
     replayed: Replayed
     reference: Mapping[str, float]
@@ -117,7 +117,7 @@ class Demo:
         check_place(self.folder, MAKER, fresh=True)
         federation = self._prepared(console)
         killed_at = self._trained(federation, console)
-        outcome = Outcome.of(federation, self.rounds)
+        outcome = FederationOutcome.of(federation, self.rounds)
         outage = Outage.of(self.victim, outcome.journals[self.victim], killed_at)
         console.print(outcome.nodes(), outcome.epochs())
         console.print(
@@ -156,7 +156,7 @@ class Demo:
     def _trained(self, federation: LocalFederation, console: Console) -> datetime:
         """Let the nodes train, with the outage; returns when it began."""
         victim = self.victim
-        with federation, Watch(federation, self.rounds, console) as watch:
+        with federation, LiveWatch(federation, self.rounds, console) as watch:
             board = watch.board
             for name in self.names:
                 federation.start(name)
@@ -185,7 +185,7 @@ class Demo:
     # -- in process ---------------------------------------------------------------------------
 
     def _compared(
-        self, federation: LocalFederation, outcome: Outcome, outage: Outage
+        self, federation: LocalFederation, outcome: FederationOutcome, outage: Outage
     ) -> Demonstrated:
         """The same training by a central aggregator, and a central one where nothing fails."""
         from eris.experiments.learners import mnist

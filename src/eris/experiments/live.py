@@ -64,7 +64,7 @@ class Tail:
 
 
 @dataclass
-class Row:
+class NodeRow:
     """What one node has last said of itself."""
 
     round: int = 0
@@ -102,7 +102,7 @@ class Board:
     """The state of all nodes, put together from their notes."""
 
     def __init__(self, names: Sequence[str], rounds: int) -> None:
-        self.rows = {name: Row() for name in names}
+        self.rows = {name: NodeRow() for name in names}
         self.rounds = rounds
         self.views: dict[int, Note] = {}
         self.over: dict[int, dict[str, Note]] = {}
@@ -203,7 +203,7 @@ def told(note: Note) -> str:
     return ""
 
 
-class Watch:
+class LiveWatch:
     """Looks at a federation's journals and processes, and shows what has changed."""
 
     def __init__(
@@ -221,7 +221,7 @@ class Watch:
         if self.console.is_terminal:
             self._live = Live(self.board, console=self.console, auto_refresh=False)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> LiveWatch:
         if self._live is not None:
             self._live.start(refresh=True)
         return self

@@ -49,7 +49,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FederationOutcome:
     """A federation that is over."""
 
     journals: Mapping[str, Sequence[Note]]
@@ -58,7 +58,7 @@ class Outcome:
     """SHA-256 of what each node ended with."""
 
     @classmethod
-    def of(cls, federation: LocalFederation, rounds: int) -> Outcome:
+    def of(cls, federation: LocalFederation, rounds: int) -> FederationOutcome:
         """Read what is in its folder."""
         board = Board(federation.names, rounds)
         journals = federation.journals()

@@ -145,7 +145,7 @@ def reproduce(
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What a run came to: at its end, and where its test loss was lowest."""
 
     accuracy: float
@@ -158,7 +158,7 @@ class Outcome:
     epsilon: float | None
 
     @classmethod
-    def of(cls, run: Run) -> Outcome:
+    def of(cls, run: Run) -> RunOutcome:
         """Read a finished run."""
         rounds = run.rounds()
         evaluated = [line for line in rounds if line["metrics"]]
@@ -182,7 +182,7 @@ def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
         title=experiment.title,
     )  # fmt: skip
     for row in experiment.rows:
-        found = [Outcome.of(run) for run in runs.get(row.label, ())]
+        found = [RunOutcome.of(run) for run in runs.get(row.label, ())]
         if not found:
             continue
         spent = found[0].epsilon
@@ -212,7 +212,7 @@ def draw(experiment: Experiment, runs: Mapping[str, Sequence[Run]], path: Path) 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     rows = [row for row in experiment.rows if row.label in runs]
     places = [row.changes[experiment.curve] for row in rows]
-    outcomes = [[Outcome.of(run) for run in runs[row.label]] for row in rows]
+    outcomes = [[RunOutcome.of(run) for run in runs[row.label]] for row in rows]
     for axis, what, label in (
         (left, "accuracy", "test accuracy"),
         (right, "best_round", "round of the lowest test loss"),

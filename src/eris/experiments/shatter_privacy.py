@@ -23,9 +23,9 @@ from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 from eris.audit.linkability import (
-    Holdings,
     Linkability,
     LossAttack,
+    PooledSamples,
     Trial,
     linkability,
     loss_mia,
@@ -150,7 +150,7 @@ def _tried(
         return trials, assembly.evaluate(training)["accuracy"]
 
 
-def _holdings(assembly: Assembly) -> Holdings:
+def _holdings(assembly: Assembly) -> PooledSamples:
     data = assembly.samples
     inputs, targets = torch.from_numpy(data.inputs), torch.from_numpy(data.targets)
     parts = {
@@ -158,7 +158,7 @@ def _holdings(assembly: Assembly) -> Holdings:
         for node, part in enumerate(data.parts)
     }
     test = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_targets)
-    return Holdings.of(assembly.module, assembly.loss, parts, test)
+    return PooledSamples.of(assembly.module, assembly.loss, parts, test)
 
 
 def paper(method: str) -> str:

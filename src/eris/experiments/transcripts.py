@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
-from eris.files import synced
-from eris.protocol.transcript import Record, Transcript
+from eris.files import replace
+from eris.protocol.transcript import Record, Transcript, encoded_header, encoded_record
 
 
 class TranscriptParts:
@@ -41,8 +42,6 @@ class TranscriptParts:
 
 def write_transcript(transcript: Transcript, path: Path) -> None:
     """Write a transcript whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    transcript.save(temporary)
-    synced(temporary)
-    temporary.replace(path)
-    synced(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = map(encoded_record, transcript.records)
+    replace(path, chain([encoded_header(transcript)], records))

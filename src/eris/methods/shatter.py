@@ -19,7 +19,7 @@ from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
 from eris.methods.method import GossipComposition
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.gossip import GossipSettings, Peer
-from eris.protocol.virtual import PHASES, Ownership, RealNode, Shattering, VirtualNode
+from eris.protocol.virtual import PHASES, RealNode, Shattering, VirtualNode, VirtualNodes
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Shatter:
         secret = self.owner_secret
         if secret is None:
             secret = simulated_secret("shatter-owners", seed)
-        ownership = Ownership(len(names), self.virtual_nodes, secret)
+        ownership = VirtualNodes(len(names), self.virtual_nodes, secret)
 
         def build(settings: GossipSettings, member: int, initial: Vector) -> Peer:
             chunking = Chunking(self.virtual_nodes, self.chunking, n, settings.seed)

@@ -38,14 +38,14 @@ PHASES = 3
 
 
 @dataclass(frozen=True)
-class Ownership:
+class VirtualNodes:
     """Which virtual node is whose, and which chunk it carries.
 
     Members 0 … N − 1 are real; virtual member N + j·k + s carries chunk s, for everyone to see.
     Whose it is is a permutation of the real nodes for each chunk, drawn from ``secret``: neither
     the number nor the chunk says anything about the owner.
 
-    >>> ownership = Ownership(nodes=3, per_node=2, secret=5)
+    >>> ownership = VirtualNodes(nodes=3, per_node=2, secret=5)
     >>> all(ownership.owner(ownership.virtual(1, chunk)) == 1 for chunk in range(2))
     True
     """
@@ -88,7 +88,7 @@ class Shattering:
     chunking: Chunking
     degree: int
     full_sharing: bool
-    ownership: Ownership
+    ownership: VirtualNodes
 
     def graph(self, round: int) -> Graph:
         """The graph over the virtual nodes in a round; member N + i is its node i."""

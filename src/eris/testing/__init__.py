@@ -5,7 +5,7 @@ faults (:func:`random_faults`, :class:`ChosenFaults`); :class:`Laws` then watche
 and reads its transcript. A law that does not hold raises :class:`LawBroken`, which says where.
 """
 
-from eris.testing.laws import LawBroken, Laws, Run
+from eris.testing.laws import CheckedRun, LawBroken, Laws
 from eris.testing.synthetic import (
     ChosenFaults,
     SyntheticTraining,
@@ -17,10 +17,10 @@ from eris.testing.synthetic import (
 )
 
 __all__ = [
+    "CheckedRun",
     "ChosenFaults",
     "LawBroken",
     "Laws",
-    "Run",
     "SyntheticTraining",
     "assert_same_bits",
     "federate",

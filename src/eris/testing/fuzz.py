@@ -53,7 +53,7 @@ MEMBERS = 4
 
 
 @dataclass(frozen=True)
-class World:
+class FuzzedFederation:
     """A small federation in its second round: messages that belong there, and a node."""
 
     agreement: Agreement
@@ -61,7 +61,7 @@ class World:
     corpus: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, settings: Settings) -> World:
+    def of(cls, settings: Settings) -> FuzzedFederation:
         """Run one round, keep a node as it is then, and record what the next ones say."""
         names = [f"member {number}" for number in range(MEMBERS)]
         view = View.serverless(
@@ -105,7 +105,7 @@ def _twin(node: Node, agreement: Agreement) -> Node:
     return copy.deepcopy(node, {id(agreement): agreement})
 
 
-def worlds() -> list[World]:
+def worlds() -> list[FuzzedFederation]:
     """Federations that between them use every encoding and every kind of state."""
     common = {"n": 40, "segment_size": 12, "min_included": 2}
     kinds = (
@@ -120,7 +120,7 @@ def worlds() -> list[World]:
         {"plan": ContiguousPlan(2), "rule": CoordinateMedian(), "non_finite": "clip"},
         {"plan": RandomPlan(2), "scheme": Quantised(Natural()), "non_finite": "zero", "history": 1},
     )
-    return [World.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
+    return [FuzzedFederation.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
 
 
 def case(corpus: Sequence[bytes], seed: int, number: int) -> tuple[str, bytes]:
@@ -143,7 +143,7 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True)
-class Finding:
+class BrokenCase:
     """A case that broke a law."""
 
     number: int
@@ -156,7 +156,7 @@ class Finding:
 
 
 @dataclass
-class Tally:
+class CaseTally:
     """What came of the cases."""
 
     cases: int = 0
@@ -164,7 +164,7 @@ class Tally:
     malformed: Counter[str] = field(default_factory=Counter)
     refused: int = 0
     moved: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[BrokenCase] = field(default_factory=list)
 
     def __str__(self) -> str:
         decoded, malformed = sum(self.decoded.values()), sum(self.malformed.values())
@@ -186,10 +186,10 @@ def check_codec(data: bytes) -> Message | MalformedMessage:
     return message
 
 
-class Subject:
+class FuzzedNode:
     """A node under attack, watched."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FuzzedFederation) -> None:
         self.world, self.node = world, _twin(world.node, world.agreement)
         self.published: dict[tuple[int, int, int], Result] = {}
 
@@ -248,13 +248,13 @@ def batches(count: int) -> Iterator[range]:
     return (range(start, min(start + BATCH, count)) for start in range(0, count, BATCH))
 
 
-def run(count: int, seed: int = 0, advance: Callable[[int], object] = int) -> Tally:
+def run(count: int, seed: int = 0, advance: Callable[[int], object] = int) -> CaseTally:
     """Check ``count`` cases; ``advance`` is told how many more are done.
 
     >>> run(100).findings
     []
     """
-    tally, attacked = Tally(), worlds()
+    tally, attacked = CaseTally(), worlds()
     for number, batch in enumerate(batches(count)):
         world = attacked[number % len(attacked)]
         _attack(world, batch, seed, tally)
@@ -262,8 +262,8 @@ def run(count: int, seed: int = 0, advance: Callable[[int], object] = int) -> Ta
     return tally
 
 
-def _attack(world: World, batch: range, seed: int, tally: Tally) -> None:
-    subject = Subject(world)
+def _attack(world: FuzzedFederation, batch: range, seed: int, tally: CaseTally) -> None:
+    subject = FuzzedNode(world)
     damage, data, number = "", b"", batch.start
     try:
         # Overflow shows as a state that is not finite, whatever the caller does about warnings.
@@ -285,7 +285,7 @@ def _attack(world: World, batch: range, seed: int, tally: Tally) -> None:
     except Exception as error:
         if len(tally.findings) < MOST_FINDINGS:
             problem = f"{type(error).__name__}: {error}"
-            tally.findings.append(Finding(number, damage, data, problem))
+            tally.findings.append(BrokenCase(number, damage, data, problem))
 
 
 def main() -> int:

@@ -51,12 +51,12 @@ class HostsUnavailable(ErisError):
 
 
 @dataclass(frozen=True)
-class Shape:
+class LinkShape:
     """What ``tc tbf`` lets through in one direction of a link.
 
     A burst below 64 KiB or a short queue drops packets, and one would measure TCP's recovery.
 
-    >>> " ".join(Shape(rate_mbit=100).arguments())
+    >>> " ".join(LinkShape(rate_mbit=100).arguments())
     'tbf rate 100mbit burst 128kb latency 200ms'
     """
 
@@ -73,7 +73,7 @@ class Shape:
     def rate(self) -> float:
         """Bytes a second.
 
-        >>> Shape(rate_mbit=100).rate
+        >>> LinkShape(rate_mbit=100).rate
         12500000.0
         """
         return self.rate_mbit * 1e6 / 8
@@ -117,7 +117,7 @@ class Counters:
 
 
 @dataclass(frozen=True)
-class Host:
+class Namespace:
     """One namespace: its name, its address, and its port on the switch (also a namespace)."""
 
     name: str
@@ -128,7 +128,7 @@ class Host:
     def command(self, command: Sequence[str]) -> list[str]:
         """The command as it is run on this host; the process keeps the pid of what starts it.
 
-        >>> Host("eris-1-h0", "198.18.0.1", "eris-1-switch", "p0").command(["hostname"])
+        >>> Namespace("eris-1-h0", "198.18.0.1", "eris-1-switch", "p0").command(["hostname"])
         ['ip', 'netns', 'exec', 'eris-1-h0', 'hostname']
         """
         return ["ip", "netns", "exec", self.name, *command]
@@ -159,7 +159,7 @@ class Hosts:
     ``shape`` holds for both directions of every link; None leaves the links as fast as the machine.
     """
 
-    def __init__(self, count: int, shape: Shape | None = None) -> None:
+    def __init__(self, count: int, shape: LinkShape | None = None) -> None:
         if not 1 <= count <= MOST_HOSTS:
             raise InvalidSetting("count", count, f"1 to {MOST_HOSTS} hosts")
         # Names of our own: several may be at work on one machine.
@@ -167,7 +167,7 @@ class Hosts:
         self.shape = shape
         self.switch = f"{prefix}-switch"
         self.hosts = tuple(
-            Host(f"{prefix}-h{number}", str(FIRST_ADDRESS + number), self.switch, f"p{number}")
+            Namespace(f"{prefix}-h{number}", str(FIRST_ADDRESS + number), self.switch, f"p{number}")
             for number in range(count)
         )
         self._watcher: subprocess.Popen[bytes] | None = None
@@ -175,10 +175,10 @@ class Hosts:
     def __len__(self) -> int:
         return len(self.hosts)
 
-    def __getitem__(self, number: int) -> Host:
+    def __getitem__(self, number: int) -> Namespace:
         return self.hosts[number]
 
-    def __iter__(self) -> Iterator[Host]:
+    def __iter__(self) -> Iterator[Namespace]:
         return iter(self.hosts)
 
     def __enter__(self) -> Hosts:
@@ -227,7 +227,7 @@ class Hosts:
         run("ip", "netns", "add", name)
         run("ip", "netns", "exec", name, "sh", "-c", SETTINGS)
 
-    def _plug_in(self, host: Host) -> None:
+    def _plug_in(self, host: Namespace) -> None:
         self._add(host.name)
         run("ip", "-n", self.switch, "link", "add", host.port, "type", "veth",
             "peer", "name", INTERFACE, "netns", host.name)  # fmt: skip

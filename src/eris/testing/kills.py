@@ -62,7 +62,7 @@ FATES: tuple[Fate, ...] = ("killed", "killed", "killed without disk", "frozen")
 
 
 @dataclass(frozen=True)
-class Incident:
+class NodeIncident:
     """Something happens to a node: ``delay`` seconds after it has begun a round, for a while."""
 
     victim: str
@@ -84,7 +84,7 @@ class Plan:
     names: tuple[str, ...]
     clients_only: frozenset[str]
     kept_fraction: float | None
-    incidents: tuple[Incident, ...]
+    incidents: tuple[NodeIncident, ...]
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
@@ -106,13 +106,15 @@ class Plan:
             fate: Fate = draw.choice(FATES)
             away = draw.uniform(0.0, 2.5 * TIMES["membership.lease"])
             victim = draw.choice(roles[role])
-            incidents.append(Incident(victim, role, fate, round, draw.uniform(0, 2 * PACE), away))
+            incidents.append(
+                NodeIncident(victim, role, fate, round, draw.uniform(0, 2 * PACE), away)
+            )
         kept = draw.choice((None, 0.3))
         return cls(seed, names, frozenset(roles["client"]), kept, tuple(incidents))
 
 
 @dataclass
-class Outcome:
+class KillsOutcome:
     """What came of a run."""
 
     plan: Plan
@@ -136,7 +138,7 @@ class Campaign:
 
     def __init__(self, plan: Plan, folder: Path) -> None:
         self.plan, self.folder = plan, folder
-        self.outcome = Outcome(plan)
+        self.outcome = KillsOutcome(plan)
         self.leash = folder / "leash"
         self.lost: dict[str, list[Line]] = {name: [] for name in plan.names}
         """What was in the journals of lost disks."""
@@ -155,7 +157,7 @@ class Campaign:
         own = {name: {"node.aggregator": False} for name in plan.clients_only}
         self.federation = LocalFederation(folder / "nodes", plan.names, values, own)
 
-    def run(self) -> Outcome:
+    def run(self) -> KillsOutcome:
         """Start the nodes, let happen what is planned, and look at what is left."""
         began = time.monotonic()
         let_train(self.leash, 0)
@@ -179,7 +181,7 @@ class Campaign:
 
     # -- what happens -------------------------------------------------------------------------
 
-    def _happen(self, incident: Incident) -> None:
+    def _happen(self, incident: NodeIncident) -> None:
         federation, victim = self.federation, incident.victim
         # Not too far: the next incident is to find them at work, too.
         let_train(self.leash, min(incident.round + AHEAD, ROUNDS - LAST_ROUNDS))
@@ -293,7 +295,7 @@ def _replayed(federation: LocalFederation, journals: Mapping[str, Sequence[Line]
 # -- campaigns --------------------------------------------------------------------------------
 
 
-def carry_out(seed: int, folder: Path) -> Outcome:
+def carry_out(seed: int, folder: Path) -> KillsOutcome:
     """One run; the folder is kept where something was found."""
     outcome = Campaign(Plan.drawn(seed), folder).run()
     if not outcome.findings:
@@ -322,7 +324,7 @@ def main() -> int:
     return _summary(outcomes, place)
 
 
-def _summary(outcomes: Sequence[Outcome], place: Path) -> int:
+def _summary(outcomes: Sequence[KillsOutcome], place: Path) -> int:
     found = [outcome.plan.seed for outcome in outcomes if outcome.findings]
     happened = [incident for outcome in outcomes for incident in outcome.plan.incidents]
     roles, fates = (Counter(getattr(one, what) for one in happened) for what in ("role", "fate"))

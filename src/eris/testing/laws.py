@@ -42,7 +42,7 @@ class LawBroken(AssertionError):
     """A law of the protocol does not hold; says which and where."""
 
 
-class Run(Protocol):
+class CheckedRun(Protocol):
     """What the checks need of a runtime."""
 
     @property
@@ -64,7 +64,7 @@ class Run(Protocol):
 class Laws:
     """Watches a run: ``after_round`` after each, ``at_end`` once all nodes have caught up."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: CheckedRun) -> None:
         self.run, self.agreement = run, run.agreement
         self._initial = run.nodes[0].model.copy()
         self._digests: dict[tuple[Key, int], bytes] = {}

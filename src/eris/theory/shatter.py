@@ -110,36 +110,36 @@ def whole_model_printed(graph: VirtualGraph) -> float:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class NodeTraffic:
     """What one node, its virtual nodes included, sends in a round."""
 
     coordinates: int
     messages: int
 
 
-def shatter_traffic(graph: VirtualGraph, coordinates: int) -> Traffic:
+def shatter_traffic(graph: VirtualGraph, coordinates: int) -> NodeTraffic:
     """(1 + 2r)·d coordinates in k + 2kr messages (section 5.3).
 
     To the virtual nodes (d in k messages), from them to their neighbours (rd in kr), and what
     they receive back to the node (rd in kr).
 
     >>> shatter_traffic(VirtualGraph(nodes=100, virtual_nodes=8, degree=8), coordinates=1000)
-    Traffic(coordinates=17000, messages=136)
+    NodeTraffic(coordinates=17000, messages=136)
     """
     require(coordinates >= 1, "coordinates", coordinates, "at least 1")
     k, r = graph.virtual_nodes, graph.degree
-    return Traffic((1 + 2 * r) * coordinates, k + 2 * k * r)
+    return NodeTraffic((1 + 2 * r) * coordinates, k + 2 * k * r)
 
 
-def dpsgd_traffic(degree: int, coordinates: int) -> Traffic:
+def dpsgd_traffic(degree: int, coordinates: int) -> NodeTraffic:
     """r·d coordinates in r messages: D-PSGD, to compare with (section 5.3).
 
     >>> dpsgd_traffic(degree=8, coordinates=1000)
-    Traffic(coordinates=8000, messages=8)
+    NodeTraffic(coordinates=8000, messages=8)
     """
     require(degree >= 1, "degree", degree, "at least 1")
     require(coordinates >= 1, "coordinates", coordinates, "at least 1")
-    return Traffic(degree * coordinates, degree)
+    return NodeTraffic(degree * coordinates, degree)
 
 
 # How it mixes. m_ij is the number of copies of node j's chunk that reach node i, m_ii those of

@@ -69,7 +69,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Trial:
+class GraphTrial:
     """What drawn graphs showed."""
 
     chunk_reach: Estimate
@@ -86,7 +86,7 @@ class Trial:
     """The same to the new mean: less by what the mean itself moved."""
 
 
-def trial(graph: VirtualGraph, draws: int = DRAWS, seed: int = SEED) -> Trial:
+def trial(graph: VirtualGraph, draws: int = DRAWS, seed: int = SEED) -> GraphTrial:
     """Measure over ``draws`` random graphs, each with models drawn anew.
 
     >>> complete = trial(VirtualGraph(nodes=3, virtual_nodes=2, degree=5), draws=2)
@@ -95,7 +95,7 @@ def trial(graph: VirtualGraph, draws: int = DRAWS, seed: int = SEED) -> Trial:
     """
     require(draws >= 2, "draws", draws, "at least 2, to have a standard error")
     rows = np.array([_draw(graph, seed, draw) for draw in range(draws)])
-    return Trial(*(Estimate.of(column) for column in rows.T))
+    return GraphTrial(*(Estimate.of(column) for column in rows.T))
 
 
 def _draw(graph: VirtualGraph, seed: int, draw: int) -> tuple[float, ...]:
@@ -137,7 +137,7 @@ def _seen(
     return seen.sum() / (pairs * k), seen.all(axis=2).sum() / pairs
 
 
-def seen_table(results: dict[VirtualGraph, Trial]) -> Table:
+def seen_table(results: dict[VirtualGraph, GraphTrial]) -> Table:
     """Chances that a chunk, and that a whole model, reaches a given other node."""
     table = Table("N", "k", "r", title="Chance to reach a given other node in a round")
     for name in ("chunk, exact", "(printed)", "drawn", "whole, exact", "independent", "(printed)"):
@@ -158,7 +158,7 @@ def seen_table(results: dict[VirtualGraph, Trial]) -> Table:
     return table
 
 
-def lemma5_table(results: dict[VirtualGraph, Trial]) -> Table:
+def lemma5_table(results: dict[VirtualGraph, GraphTrial]) -> Table:
     """The contraction of Lemma 5, and what it does to equal models."""
     table = Table("N", "k", "r", title="Lemma 5: ρ of models with mean 0, scatter of equal models")
     for name in ("ρ, exact", "(printed)", "drawn", "scatter, exact", "drawn"):
@@ -175,7 +175,7 @@ def lemma5_table(results: dict[VirtualGraph, Trial]) -> Table:
     return table
 
 
-def mixing_table(results: dict[VirtualGraph, Trial]) -> Table:
+def mixing_table(results: dict[VirtualGraph, GraphTrial]) -> Table:
     """Contractions of the distance to the mean by what runs."""
     table = Table("N", "k", "r", title="Section 4.2: contraction ρ of the distance to the mean")
     for name in ("4.2, exact", "approximation", "N → ∞", "drawn", "to the new mean"):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Run:
+class Stretch:
     """Neighbouring clients with batches of one size, so that their samples form a block."""
 
     clients: int
@@ -38,13 +38,13 @@ class Group:
         return sum(self.sizes)
 
     @cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[Stretch, ...]:
         """The clients in runs of equal size."""
         return tuple(self._runs())
 
-    def _runs(self) -> Iterator[Run]:
+    def _runs(self) -> Iterator[Stretch]:
         for size, equal in groupby(self.sizes):
-            yield Run(len(list(equal)), size)
+            yield Stretch(len(list(equal)), size)
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
         """A tensor with one row a sample, cut into one piece a client."""

@@ -25,7 +25,7 @@ from eris.training.trainer import LocalUpdate
 
 
 @dataclass
-class Member:
+class Trainee:
     """One client in a pass: which samples it holds, what it remembers, and how far it is."""
 
     client: int
@@ -65,7 +65,7 @@ class Passes:
     targets: Tensor
     options: LocalTraining
 
-    def train(self, members: Sequence[Member], round: int) -> None:
+    def train(self, members: Sequence[Trainee], round: int) -> None:
         """Let every member make its steps."""
         shared = all(member.start is members[0].start for member in members)
         # Most steps first, so that those still training are always the first ones; equal clients
@@ -86,7 +86,7 @@ class Passes:
                 positions = torch.stack([member.start for member in order])
             self._step(order[:active], positions, found)
 
-    def _steps(self, member: Member) -> int:
+    def _steps(self, member: Trainee) -> int:
         return self.options.local_steps(len(member.part))
 
     def _found(self, position: Tensor, chosen: Sequence[Indices], *, shared: bool) -> Found:
@@ -96,7 +96,7 @@ class Passes:
         gradients = self.gradients.shared if shared else self.gradients.stacked
         return gradients(position, inputs, targets, group)
 
-    def _step(self, members: Sequence[Member], positions: Tensor | None, found: Found) -> None:
+    def _step(self, members: Sequence[Trainee], positions: Tensor | None, found: Found) -> None:
         """What ``TorchTrainer`` does with a step's gradient, for one client after another."""
         options, rule = self.options, optimiser_rule(self.options)
         each = zip(members, found.gradients, found.losses, strict=True)

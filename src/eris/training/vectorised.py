@@ -36,7 +36,7 @@ from eris.core.vectors import Indices, Vector
 from eris.training.evaluation import check_data
 from eris.training.fast_check import is_checked, is_wrong
 from eris.training.fast_gradients import GroupGradients, class_numbers
-from eris.training.fast_passes import Member, Passes
+from eris.training.fast_passes import Passes, Trainee
 from eris.training.fast_probe import Probe, probe
 from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss, check_forward
@@ -282,7 +282,7 @@ class TorchPopulation:
         ]
 
     def _checked(
-        self, done: Sequence[Member], round: int
+        self, done: Sequence[Trainee], round: int
     ) -> list[tuple[LocalUpdate, dict[str, Vector]]] | None:
         """None for a pass that gave what the loop gives; else what the loop gives, for good."""
         starts = [member.start.cpu().numpy() for member in done]
@@ -307,7 +307,7 @@ class TorchPopulation:
                     return alone
         return None
 
-    def _members(self, clients: Sequence[int], models: Sequence[Vector]) -> list[Member]:
+    def _members(self, clients: Sequence[int], models: Sequence[Vector]) -> list[Trainee]:
         """The clients of a pass; those given one and the same model start from one tensor."""
         starts = {id(model): model for model in models}
         copies = {name: self._flat.checked(model) for name, model in starts.items()}
@@ -315,7 +315,7 @@ class TorchPopulation:
         for client, model in zip(clients, models, strict=True):
             kept = self._memories.get(client, {}) if self._options.keep_momentum else {}
             memory: Memory = {name: torch.tensor(value) for name, value in kept.items()}
-            found.append(Member(client, self._part(client), memory, copies[id(model)]))
+            found.append(Trainee(client, self._part(client), memory, copies[id(model)]))
         return found
 
     def _share_of_a_pass(self, client: int) -> float:
@@ -325,8 +325,8 @@ class TorchPopulation:
         memory = 2 * activations + VECTORS * 4 * len(self._flat)
         return max(activations / PASS_BYTES, memory / self._budget)
 
-    def _trained(self, groups: Iterator[list[Member]], round: int) -> Iterator[list[Member]]:
-        def train(group: list[Member]) -> list[Member]:
+    def _trained(self, groups: Iterator[list[Trainee]], round: int) -> Iterator[list[Trainee]]:
+        def train(group: list[Trainee]) -> list[Trainee]:
             with single_threaded():
                 self._passes.train(group, round)
             return group
@@ -335,7 +335,7 @@ class TorchPopulation:
             yield from map(train, groups)
             return
         before = torch.get_num_threads()
-        waiting: deque[Future[list[Member]]] = deque()
+        waiting: deque[Future[list[Trainee]]] = deque()
         try:
             with ThreadPoolExecutor(self._threads, "eris-training") as workers:
                 for group in groups:

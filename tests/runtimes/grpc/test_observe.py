@@ -16,9 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from eris.core.errors import ErisError, InvalidSetting
-from eris.runtimes.grpc.observe import MOST_REQUESTS, Observation, Observer, Status
+from eris.runtimes.grpc.observe import MOST_REQUESTS, NodeState, Status, StatusServer
 
-SEEN = Observation(
+SEEN = NodeState(
     name="anna", phase="training", ready=True, round=7, epoch=2, members=5, peers_connected=4,
     bytes_sent={"ben": 1000, "cleo": 2000}, bytes_received={"ben": 30}, queue_bytes={"cleo": 5},
     messages_refused=3, contributions_left_out=2, results_applied=21, checkpoint_age_seconds=1.5,
@@ -28,7 +28,7 @@ SEEN = Observation(
 
 @contextmanager
 def observed(status: Status, patience: float = 60.0, http: str = "127.0.0.1:0") -> Iterator[str]:
-    observer = Observer(http, status, patience=patience)
+    observer = StatusServer(http, status, patience=patience)
     port = observer.start()
     try:
         yield f"http://127.0.0.1:{port}"
@@ -115,7 +115,7 @@ def test_a_node_that_hangs_is_not_alive_and_costs_one_thread() -> None:
             goes_on.wait()
         return SEEN.mapping()
 
-    observer = Observer(":0", status, patience=60.0)
+    observer = StatusServer(":0", status, patience=60.0)
     url = f"http://127.0.0.1:{observer.start()}"
     try:
         assert ask(f"{url}/health") == (200, "text/plain; charset=utf-8", "alive\n")
@@ -185,7 +185,7 @@ def test_a_port_in_use_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         told = rf"observe.http: cannot listen at 127.0.0.1:{port}: another program uses this port"
-        observer = Observer(f":{port}", SEEN.mapping)
+        observer = StatusServer(f":{port}", SEEN.mapping)
         with pytest.raises(ErisError, match=told):
             observer.start()
         observer.stop()
@@ -200,12 +200,12 @@ def test_a_port_in_use_is_told() -> None:
 )
 def test_an_address_that_is_not_ours_is_told(http: str, told: str) -> None:
     with pytest.raises(ErisError, match=told):
-        Observer(http, SEEN.mapping).start()
+        StatusServer(http, SEEN.mapping).start()
 
 
 def test_a_malformed_address_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"observe.http is 'here'; expected host:port"):
-        Observer("here", SEEN.mapping)
+        StatusServer("here", SEEN.mapping)
 
 
 def test_loopback_is_the_default_and_others_are_warned_of(
@@ -221,7 +221,7 @@ def test_loopback_is_the_default_and_others_are_warned_of(
 
 
 def test_after_stop_nobody_listens_and_it_can_start_again() -> None:
-    observer = Observer(":0", SEEN.mapping)
+    observer = StatusServer(":0", SEEN.mapping)
     observer.stop()
     port = observer.start()
     observer.stop()

@@ -25,7 +25,7 @@ from eris.runtimes.grpc.storage import replace
 LEDGER = "ledger.json"
 
 
-class Authority(Protocol):
+class EpochAuthority(Protocol):
     """The authority over epochs, as a node sees it."""
 
     @property

@@ -22,7 +22,7 @@ from eris.protocol.settings import model_digest
 from eris.protocol.standing import Joined, Standing
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
-from eris.runtimes.grpc.authority import Authority, DirectoryAuthority, RosterAuthority
+from eris.runtimes.grpc.authority import DirectoryAuthority, EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
@@ -31,7 +31,7 @@ from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.memory import Memory
-from eris.runtimes.grpc.observe import Observation, Observer
+from eris.runtimes.grpc.observe import NodeState, StatusServer
 from eris.runtimes.grpc.parts import (
     directory_channel,
     hosted_directory,
@@ -133,7 +133,7 @@ class NetworkNode:
             on_state=self._on_state,
         )
 
-    def _find_authority(self) -> tuple[Authority, grpc.aio.Channel | None]:
+    def _find_authority(self) -> tuple[EpochAuthority, grpc.aio.Channel | None]:
         membership = self.settings.membership
         if self.settings.roster is not None:
             found = RosterAuthority(self.settings.roster, self.name, self.agreed, self.folder)
@@ -148,7 +148,7 @@ class NetworkNode:
         charter = self.settings.charter(self.agreed)
         return DirectoryAuthority(client, self.settings, charter, self._memory), channel
 
-    def _observe(self) -> Observer | None:
+    def _observe(self) -> StatusServer | None:
         if not self.settings.observe.http:
             return None
         loop = asyncio.get_running_loop()
@@ -156,14 +156,14 @@ class NetworkNode:
         def status() -> Mapping[str, Any]:
             return asyncio.run_coroutine_threadsafe(self._status(), loop).result()
 
-        observer = Observer(self.settings.observe.http, status)
+        observer = StatusServer(self.settings.observe.http, status)
         port = observer.start()
         event(_log, logging.INFO, "observable", port=port)
         return observer
 
     # -- taking part --------------------------------------------------------------------------
 
-    async def _take_part(self, authority: Authority) -> None:
+    async def _take_part(self, authority: EpochAuthority) -> None:
         joined = await self._until(self._join(authority))
         if joined is None:
             return
@@ -184,7 +184,7 @@ class NetworkNode:
             await driver.stop()
             await self._goodbye(authority, driver)
 
-    async def _join(self, authority: Authority) -> Joined:
+    async def _join(self, authority: EpochAuthority) -> Joined:
         """Join, and wait until the federation begins."""
         told = ""
         while True:
@@ -211,7 +211,7 @@ class NetworkNode:
             await asyncio.sleep(0.5)
         return Joined(number, joined.abstain_through, standing, joined.incarnation)
 
-    def _begin(self, joined: Joined, authority: Authority) -> Driver:
+    def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
         member = Member(
             self.agreed,
             joined.standing,
@@ -237,7 +237,7 @@ class NetworkNode:
             limits=Limits(message_bytes=self.settings.message_bytes(self.agreed)),
         )
 
-    async def _renewals(self, authority: Authority) -> None:
+    async def _renewals(self, authority: EpochAuthority) -> None:
         """Keep the lease, and fetch permits and views as they are needed."""
         driver = self._driver
         assert driver is not None
@@ -258,7 +258,7 @@ class NetworkNode:
             self._connect(standing)
             await driver.stand(standing)
 
-    async def _renewed(self, authority: Authority, round: int) -> Standing | None:
+    async def _renewed(self, authority: EpochAuthority, round: int) -> Standing | None:
         try:
             try:
                 standing = await authority.renew(round)
@@ -302,7 +302,7 @@ class NetworkNode:
         level = logging.INFO if up else logging.WARNING
         event(_log, level, "peer up" if up else "peer down", peer=peer, why=why)
 
-    def _check_clock(self, authority: Authority) -> None:
+    def _check_clock(self, authority: EpochAuthority) -> None:
         offset = authority.clock_offset
         if offset is None or self._clock_told or abs(offset) < CLOCK_OFF:
             return
@@ -372,7 +372,7 @@ class NetworkNode:
             return failed
         return None
 
-    async def _goodbye(self, authority: Authority, driver: Driver) -> None:
+    async def _goodbye(self, authority: EpochAuthority, driver: Driver) -> None:
         await self._checkpoints.save(driver)
         if driver.recorder is not None:
             driver.recorder.close(driver.member.model)
@@ -388,7 +388,7 @@ class NetworkNode:
         """What the node shows; asked in the event loop, so an answer means that it runs."""
         driver, transport = self._driver, self._transport
         if driver is None or transport is None:
-            return Observation(name=self.name, reason=self._reason).mapping()
+            return NodeState(name=self.name, reason=self._reason).mapping()
         return shown(
             driver,
             transport.counters,
@@ -410,7 +410,7 @@ class NetworkNode:
         return None
 
 
-def _reached(member: Member, authority: Authority) -> int:
+def _reached(member: Member, authority: EpochAuthority) -> int:
     """The round to tell the authority; with a roster whose note is lost, 0 until it can be written
     anew, and then at least what has to be in it."""
     if isinstance(authority, RosterAuthority) and authority.lost:

@@ -40,7 +40,7 @@ Status = Callable[[], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Observation:
+class NodeState:
     """A node's state at one moment; counts are since its start.
 
     ``peers_connected`` is how many members this node has a connection to;
@@ -70,10 +70,10 @@ class Observation:
     training_for_seconds: float = 0.0
 
     @classmethod
-    def of(cls, status: Mapping[str, Any]) -> Observation:
+    def of(cls, status: Mapping[str, Any]) -> NodeState:
         """The observation in a status, which may say more; what it leaves out is as at the start.
 
-        >>> Observation.of({"round": 3, "owners": ["anna"]}).round
+        >>> NodeState.of({"round": 3, "owners": ["anna"]}).round
         3
         """
         known = {item.name for item in fields(cls)}
@@ -106,7 +106,7 @@ BY_PEER: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], st
 }
 
 
-def metrics(seen: Observation) -> Iterator[Metric]:
+def metrics(seen: NodeState) -> Iterator[Metric]:
     """The observation as Prometheus has it; names begin with ``eris_``."""
     for name, doc in GAUGES.items():
         if (value := getattr(seen, name)) is not None:
@@ -125,21 +125,21 @@ def metrics(seen: Observation) -> Iterator[Metric]:
 
 @dataclass(frozen=True, eq=False)
 class _Metrics(Collector):
-    seen: Observation
+    seen: NodeState
 
     def collect(self) -> Iterator[Metric]:
         return metrics(self.seen)
 
 
-class Observer:
+class StatusServer:
     """Serves a node's state; ``status`` tells it, ``patience`` is how many seconds it may take.
 
-    >>> observer = Observer(":0", Observation(phase="training").mapping)
-    >>> port = observer.start()
+    >>> server = StatusServer(":0", NodeState(phase="training").mapping)
+    >>> port = server.start()
     >>> from urllib.request import urlopen
     >>> json.load(urlopen(f"http://127.0.0.1:{port}/status"))["phase"]
     'training'
-    >>> observer.stop()
+    >>> server.stop()
     """
 
     def __init__(self, http: str, status: Status, *, patience: float = 5.0) -> None:
@@ -216,7 +216,7 @@ class Observer:
             if path == "/status":
                 body = json.dumps(plain(status), indent=2).encode() + b"\n"
                 return 200, "application/json", body
-            seen = Observation.of(status)
+            seen = NodeState.of(status)
             if path == "/metrics":
                 registry = CollectorRegistry(auto_describe=False)
                 registry.register(_Metrics(seen))
@@ -245,10 +245,10 @@ class _Server(ThreadingHTTPServer):
     # A second node at the same port is a mistake to be told, on every platform.
     allow_reuse_port = False
 
-    def __init__(self, observer: Observer, host: str, port: int) -> None:
+    def __init__(self, owner: StatusServer, host: str, port: int) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
-        self.observer = observer
+        self.owner = owner
         self._free = threading.Semaphore(MOST_REQUESTS)
         super().__init__((host, port), _Handler)
 
@@ -283,7 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer one request."""
-        code, kind, body = self.server.observer.answer(self.path.partition("?")[0])
+        code, kind, body = self.server.owner.answer(self.path.partition("?")[0])
         self.send_response(code)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

@@ -9,7 +9,7 @@ from typing import Any
 from eris.protocol.member import Phase
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.link import PeerCounters
-from eris.runtimes.grpc.observe import Observation
+from eris.runtimes.grpc.observe import NodeState
 
 
 def shown(
@@ -27,7 +27,7 @@ def shown(
     view, node = member.agreement.view, driver.member.node
     behind = member.phase is Phase.CATCHING_UP
     problem = "catching up with the others" if behind else health.problem(now)
-    seen = Observation(
+    seen = NodeState(
         name=name,
         phase=member.phase.value,
         ready=not problem and (driver.complete.is_set() or not member.exhausted),

@@ -137,7 +137,7 @@ def peer_identity(context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, str
 
 
 @dataclass(frozen=True)
-class Record:
+class IssuedCertificate:
     """A certificate that an authority signed, as its ``issued.json`` has it."""
 
     name: str
@@ -150,7 +150,7 @@ class Record:
 class Issued:
     """What `issue` made; with a ``new_key`` in a renewal, peers take the member for another."""
 
-    record: Record
+    record: IssuedCertificate
     identity: Identity
     new_key: bool
 
@@ -221,7 +221,7 @@ def issue(
         period = begin, min(end, authority.not_valid_after_utc)
         certificate = _leaf(authority, names, public, period).sign(signing_key, SHA256())
         serial, until = f"{certificate.serial_number:x}", certificate.not_valid_after_utc
-        record = Record(name, serial, fingerprint(public), until)
+        record = IssuedCertificate(name, serial, fingerprint(public), until)
         # Recorded first: a certificate that nobody remembers is worse than a line without one.
         _record(folder, [*records, record])
         if key is not None:
@@ -232,7 +232,7 @@ def issue(
     return Issued(record, made, new_key=key is not None)
 
 
-def issued(folder: Path) -> list[Record]:
+def issued(folder: Path) -> list[IssuedCertificate]:
     """All that an authority signed, in order; a renewed name is there once for each renewal."""
     _check_authority(folder)
     path = folder / "issued.json"
@@ -243,7 +243,7 @@ def issued(folder: Path) -> list[Record]:
         )
     try:
         return [
-            Record(
+            IssuedCertificate(
                 name=str(line["name"]),
                 serial=str(line["serial"]),
                 fingerprint=str(line["fingerprint"]),
@@ -257,7 +257,7 @@ def issued(folder: Path) -> list[Record]:
         ) from error
 
 
-def _record(folder: Path, records: Sequence[Record]) -> None:
+def _record(folder: Path, records: Sequence[IssuedCertificate]) -> None:
     lines = [{**asdict(each), "not_after": each.not_after.isoformat()} for each in records]
     pem.replace(folder / "issued.json", json.dumps(lines, indent=1).encode())
 
@@ -267,7 +267,7 @@ def _check_issuing(
     name: str,
     made: Identity,
     authority: x509.Certificate,
-    last: Record | None,
+    last: IssuedCertificate | None,
     renew: bool,
 ) -> None:
     if renew and last is None:
@@ -289,7 +289,7 @@ def _check_issuing(
         raise BadIdentity(f"{made.authority} is of another authority; choose another folder")
 
 
-def _kept_key(made: Identity, last: Record | None) -> ec.EllipticCurvePublicKey | None:
+def _kept_key(made: Identity, last: IssuedCertificate | None) -> ec.EllipticCurvePublicKey | None:
     """The public key by which the federation knows a member, if anything in its folder has it."""
     if made.key.exists():
         path, public = made.key, pem.private_key(made.key).public_key()
