@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from eris.core.errors import DataUnavailable, InvalidSetting
 from eris.data import canaries, dirichlet, holdout, load, load_mnist
-from eris.experiments.holdings import PIXELS, holdings
+from eris.data.catalogue import PIXELS
+from eris.experiments.holdings import holdings
 from eris.experiments.recipe import DataRecipe
+from eris.training.evaluation import PIXELS as EVALUATED
 
 
 def recipe(path: Path, **settings: object) -> DataRecipe:
@@ -74,6 +76,7 @@ def test_published_means_and_deviations_are_those_of_the_training_images() -> No
     squares = sum(float(np.square(some, dtype=np.float64).sum()) for some in images)
     assert round(total, 4) == mean[0]
     assert round((squares / images.size / most**2 - total**2) ** 0.5, 4) == deviation[0]
+    assert (PIXELS["mnist"][1:], PIXELS["cifar10"][1:]) == (EVALUATED[1], EVALUATED[3])
 
 
 def ratings(folder: Path) -> Path:

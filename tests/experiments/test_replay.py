@@ -12,7 +12,7 @@ import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.rules import server_rule
-from eris.experiments.live import Watch
+from eris.experiments.live import LiveWatch
 from eris.experiments.local import QUICK, LocalFederation, node_names
 from eris.experiments.replay import Replayed, published, replay
 from eris.federation import Federation
@@ -35,11 +35,11 @@ PATIENT = {"federation.close_after": 60.0, "federation.catch_up_after": 61.0, "n
 """Nobody is ever left out, however slow the machine is."""
 
 
-def started(federation: LocalFederation, rounds: int) -> Watch:
+def started(federation: LocalFederation, rounds: int) -> LiveWatch:
     """Start all nodes; to follow them is up to the test."""
     for name in federation.names:
         federation.start(name)
-    return Watch(federation, rounds)
+    return LiveWatch(federation, rounds)
 
 
 def again(federation: LocalFederation, journals: Journals | None = None) -> Replayed:

@@ -36,6 +36,14 @@ _CACHED: Mapping[str, _Loader] = {
     "movielens-100k": load_movielens,
 }
 NAMES = (*_CACHED, "digits")
+PIXELS: Mapping[str, tuple[float, tuple[float, ...], tuple[float, ...]]] = {
+    "mnist": (255, (0.1307,), (0.3081,)),
+    "fashion-mnist": (255, (0.2860,), (0.3530,)),
+    "cifar10": (255, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "digits": (16, (0.3054,), (0.3755,)),
+}
+"""The largest level, and mean and deviation of each channel of the training images divided by it
+(to four digits)."""
 
 
 def load(

@@ -35,24 +35,14 @@ from eris.data import (
     samples_to_deal,
 )
 from eris.data.cache import recorded
-from eris.data.catalogue import Data
+from eris.data.catalogue import PIXELS, Data
 from eris.data.own import OwnData, is_own, load_own
 from eris.experiments.recipe import DataRecipe
-from eris.training.evaluation import PIXELS as PUBLISHED
 
 Array = NDArray[Any]
 Task = Literal["classes", "ratings", "texts"]
 Tokenise = Callable[[Sequence[str]], Array]
 """Texts to what a model of texts reads."""
-
-PIXELS: dict[str, tuple[float, tuple[float, ...], tuple[float, ...]]] = {
-    "mnist": (255, *PUBLISHED[1]),
-    "fashion-mnist": (255, (0.2860,), (0.3530,)),
-    "cifar10": (255, *PUBLISHED[3]),
-    "digits": (16, (0.3054,), (0.3755,)),
-}
-"""The largest level, and mean and deviation of each channel of the training images divided by it
-(to four digits)."""
 
 TEST_RATINGS = 0.3
 """Of the ratings, drawn once and for all, as much as Shatter tests on (its table 1). The package

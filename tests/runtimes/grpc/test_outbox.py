@@ -1,4 +1,4 @@
-"""A peer's queue: order, the two lanes, and the bound on what it holds."""
+"""A peer's outbox: order, the two queues, and the bound on what it holds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def take(outbox: Outbox) -> bytes | None:
     return data
 
 
-def test_urgent_messages_overtake_and_each_lane_keeps_its_order() -> None:
+def test_urgent_messages_overtake_and_each_queue_keeps_its_order() -> None:
     outbox = Outbox(10_000)
     for data, urgent in [(b"1", False), (b"a", True), (b"2", False), (b"b", True)]:
         assert outbox.put(data, urgent=urgent)
@@ -32,7 +32,7 @@ def test_messages_are_not_copied() -> None:
     assert all(outbox.get() is result for outbox in outboxes)
 
 
-def test_a_full_lane_refuses_and_leaves_the_other_its_room() -> None:
+def test_a_full_queue_refuses_and_leaves_the_other_its_room() -> None:
     outbox = Outbox(1000)
     assert outbox.put(bytes(1000 - OVERHEAD))
     assert not outbox.put(b"")
@@ -51,7 +51,7 @@ def test_the_message_under_way_still_takes_its_room() -> None:
     assert outbox.put(bytes(600))
 
 
-def test_a_message_larger_than_a_lane_passes_alone() -> None:
+def test_a_message_larger_than_a_queue_passes_alone() -> None:
     outbox = Outbox(100)
     assert outbox.put(bytes(5000))
     assert not outbox.put(b"")
@@ -60,7 +60,7 @@ def test_a_message_larger_than_a_lane_passes_alone() -> None:
     assert not outbox.put(bytes(5000))
 
 
-def test_room_is_worth_telling_when_half_of_a_lane_is_free() -> None:
+def test_room_is_worth_telling_when_half_of_a_queue_is_free() -> None:
     outbox = Outbox(4 * (100 + OVERHEAD))
     for _ in range(4):
         assert outbox.put(bytes(100))
@@ -102,7 +102,7 @@ def test_an_outbox_without_room_is_refused(capacities: tuple[int, ...]) -> None:
         Outbox(*capacities)
 
 
-def test_the_urgent_lane_may_have_a_bound_of_its_own() -> None:
+def test_the_urgent_queue_may_have_a_bound_of_its_own() -> None:
     outbox = Outbox(1000, 3000)
     assert (outbox.room(), outbox.room(urgent=True)) == (1000 - OVERHEAD, 3000 - OVERHEAD)
 
@@ -117,11 +117,11 @@ actions = st.one_of(
 def test_whatever_happens_it_holds_what_it_took_in_order_and_no_more(
     history: list[tuple[str, int, bool]],
 ) -> None:
-    outbox, lanes = Outbox(1000), {False: deque[bytes](), True: deque[bytes]()}
+    outbox, queues = Outbox(1000), {False: deque[bytes](), True: deque[bytes]()}
     under_way: tuple[bool, bytes] | None = None
 
     def cost(urgent: bool) -> int:
-        held = [*lanes[urgent], *(under_way[1:] if under_way and under_way[0] == urgent else ())]
+        held = [*queues[urgent], *(under_way[1:] if under_way and under_way[0] == urgent else ())]
         return sum(len(data) + OVERHEAD for data in held)
 
     for number, (action, size, urgent) in enumerate(history):
@@ -129,18 +129,18 @@ def test_whatever_happens_it_holds_what_it_took_in_order_and_no_more(
             data = number.to_bytes(1) * size
             fits = not cost(urgent) or cost(urgent) + size + OVERHEAD <= 1000
             assert outbox.put(data, urgent=urgent) == fits
-            lanes[urgent].extend([data] if fits else [])
+            queues[urgent].extend([data] if fits else [])
         elif action == "get" and under_way is None:
-            lane = bool(lanes[True])
-            expected = lanes[lane].popleft() if lanes[lane] else None
+            queue = bool(queues[True])
+            expected = queues[queue].popleft() if queues[queue] else None
             assert outbox.get() == expected
-            under_way = None if expected is None else (lane, expected)
+            under_way = None if expected is None else (queue, expected)
         elif action == "sent":
             outbox.sent()
             under_way = None
         elif action == "clear":
-            assert outbox.clear() == sum(map(len, lanes.values()))
-            lanes = {False: deque(), True: deque()}
+            assert outbox.clear() == sum(map(len, queues.values()))
+            queues = {False: deque(), True: deque()}
         assert outbox.held == cost(False) + cost(True)
         for urgent in (False, True):
             assert outbox.room(urgent=urgent) == max(0, 1000 - cost(urgent) - OVERHEAD)

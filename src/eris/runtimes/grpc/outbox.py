@@ -1,4 +1,4 @@
-"""A peer's queue of messages to be sent: two lanes, bounded in bytes, without I/O."""
+"""A peer's messages to be sent: two queues, bounded in bytes, without I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OVERHEAD = 64
 """What a message counts beside its own bytes, so that many tiny ones are bounded, too."""
 
 
-class Lane:
+class BoundedQueue:
     """Messages first in, first out, that hold at most ``capacity`` bytes."""
 
     def __init__(self, capacity: int) -> None:
@@ -29,7 +29,7 @@ class Lane:
         return max(0, self.capacity - self.held - OVERHEAD)
 
     def put(self, data: bytes) -> bool:
-        """Queue a message if it fits; one larger than the whole lane needs it empty."""
+        """Queue a message if it fits; one larger than the whole queue needs it empty."""
         held = self.held + len(data) + OVERHEAD
         if self.held and held > self.capacity:
             return False
@@ -56,7 +56,7 @@ class Lane:
 class Outbox:
     """What waits for one peer: urgent messages (results) before the others (contributions).
 
-    Each lane holds ``capacity`` bytes at most (the urgent one ``urgent_capacity``, if given), with
+    Each queue holds ``capacity`` bytes at most (the urgent one ``urgent_capacity``, if given), with
     the message under way, so contributions never keep a result out. A message larger than that
     passes alone. Messages are kept as they are: a result that goes to every peer is one object in
     all outboxes.
@@ -73,40 +73,40 @@ class Outbox:
     """
 
     def __init__(self, capacity: int, urgent_capacity: int | None = None) -> None:
-        self._ordinary = Lane(capacity)
-        self._urgent = Lane(capacity if urgent_capacity is None else urgent_capacity)
-        self._under_way: tuple[Lane, bytes] | None = None
+        self._ordinary = BoundedQueue(capacity)
+        self._urgent = BoundedQueue(capacity if urgent_capacity is None else urgent_capacity)
+        self._under_way: tuple[BoundedQueue, bytes] | None = None
         self.closed = False
 
     def put(self, data: bytes, *, urgent: bool = False) -> bool:
-        """Queue a message; False if its lane is full or the outbox is closed."""
-        return not self.closed and self._lane(urgent).put(data)
+        """Queue a message; False if its queue is full or the outbox is closed."""
+        return not self.closed and self._queue(urgent).put(data)
 
     def get(self) -> bytes | None:
         """The next message, which is then under way until :meth:`sent`; None if nothing waits."""
         assert self._under_way is None, "one message at a time"
-        lane = self._urgent if self._urgent else self._ordinary
-        if not lane:
+        queue = self._urgent if self._urgent else self._ordinary
+        if not queue:
             return None
-        self._under_way = lane, lane.get()
+        self._under_way = queue, queue.get()
         return self._under_way[1]
 
     def sent(self) -> bool:
         """The message under way has left, or is lost: its room is free again.
 
-        Says whether its lane is now at most half full, so that it is worth waking who waits: once
+        Says whether its queue is now at most half full, so that it is worth waking who waits: once
         for many messages, not for each.
         """
         if self._under_way is None:
             return False
-        lane, data = self._under_way
-        lane.release(data)
+        queue, data = self._under_way
+        queue.release(data)
         self._under_way = None
-        return 2 * lane.held <= lane.capacity
+        return 2 * queue.held <= queue.capacity
 
     def room(self, *, urgent: bool = False) -> int:
-        """The largest message that is sure to fit in a lane."""
-        return 0 if self.closed else self._lane(urgent).room
+        """The largest message that is sure to fit in a queue."""
+        return 0 if self.closed else self._queue(urgent).room
 
     def clear(self) -> int:
         """Throw away what waits; says how many messages."""
@@ -126,5 +126,5 @@ class Outbox:
         """Whether nothing waits and nothing is under way."""
         return not self.held
 
-    def _lane(self, urgent: bool) -> Lane:
+    def _queue(self, urgent: bool) -> BoundedQueue:
         return self._urgent if urgent else self._ordinary
