@@ -17,8 +17,8 @@ from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from eris.core.errors import InvalidSetting
-from eris.core.toml import Kind, one_of, toml_key, toml_value, unwrapped
+from eris.core.errors import InvalidSetting, one_of
+from eris.core.toml import Kind, toml_key, toml_value, unwrapped
 
 T = TypeVar("T", bound="Table")
 WIDTH = 100
@@ -157,7 +157,7 @@ def typed(value: object, kind: Kind, where: str) -> object:
         return None
     if is_choice(inner):
         if value not in get_args(inner):
-            raise InvalidSetting(where, value, one_of(get_args(inner), str(value)))
+            raise InvalidSetting(where, value, one_of(get_args(inner), value))
         return value
     if is_sequence(inner) and isinstance(value, tuple):
         return tuple(typed(one, get_args(inner)[0], where) for one in value)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from eris.core.errors import DataUnavailable, InvalidSetting, did_you_mean
+from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.data import (
     NAMES,
     SOURCES,
@@ -100,8 +100,7 @@ def verify_data(name: Name) -> None:
         return
     known = (*NAMES, *(source.data for source in WEIGHTS))
     if name not in known:
-        expected = f"one of {', '.join(known)}{did_you_mean(name, known)}"
-        raise InvalidSetting("data set", name, expected)
+        raise InvalidSetting("data set", name, one_of(known, name))
     cached = verify(name)
     typer.echo(f"{cached.name}: {len(cached.files)} files as fetched ({cached.source})")
 

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from eris.cli.audit import Tell, telling
 from eris.cli.run import RunsOption
-from eris.core.errors import InvalidSetting
-from eris.core.toml import one_of
+from eris.core.errors import InvalidSetting, one_of
 from eris.data.outputs import check_folder, check_picture
 from eris.experiments.extras import AUDIT, need
 from eris.experiments.store import runs_root

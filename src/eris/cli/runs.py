@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eris.cli.run import RunsOption
-from eris.core.errors import ErisError, InvalidSetting
-from eris.core.toml import one_of
+from eris.core.errors import ErisError, InvalidSetting, one_of
 from eris.data.outputs import check_picture
 from eris.experiments.store import CLIENTS, MODEL, ROUNDS, all_runs, find, kept_runs
 from eris.tables import expected

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.core.shards import ContiguousPlan, RandomPlan, ShardPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
@@ -37,7 +37,7 @@ class Chunking:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ChunkKind):
-            expected = f"one of {', '.join(get_args(ChunkKind))}"
+            expected = one_of(get_args(ChunkKind), self.kind)
             raise InvalidSetting("chunking", self.kind, expected)
         if self.n < 1:
             raise InvalidSetting("n", self.n, "at least 1 coordinate")

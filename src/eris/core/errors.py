@@ -21,6 +21,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def one_of(known: Iterable[str], word: object) -> str:
+    """What was expected instead of an unknown word.
+
+    >>> one_of(["fedavg", "fedadam"], "FedAdm")
+    "one of fedavg, fedadam (did you mean 'fedadam'?)"
+    """
+    names = list(known)
+    return f"one of {', '.join(names)}{did_you_mean(str(word).lower(), names)}"
+
+
 class ErisError(Exception):
     """Base of every refusal the package raises on purpose."""
 

@@ -18,7 +18,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, trimmed
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting, one_of
 from eris.core.vectors import Vector
 
 Slots = tuple[Vector, ...]
@@ -306,13 +306,12 @@ whole updates by their distance, and under sharding no aggregator holds a whole 
             "holds a whole update",
         )
     if name not in RULES:
-        raise InvalidSetting("rule", name, f"one of {', '.join(RULES)}{did_you_mean(name, RULES)}")
+        raise InvalidSetting("rule", name, one_of(RULES, name))
     kind = RULES[name]
     known = {item.name for item in fields(kind)}
     for key in settings:
         if key not in known:
-            expected = f"one of {', '.join(sorted(known))}{did_you_mean(key, known)}"
-            raise InvalidSetting(f"{name} setting", key, expected)
+            raise InvalidSetting(f"{name} setting", key, one_of(sorted(known), key))
     rule: ServerRule = kind(**settings)  # type: ignore[arg-type,assignment]
     return rule
 

@@ -1,26 +1,16 @@
-"""Values of typed settings as TOML has them, and the words for what was expected instead."""
+"""Values of typed settings as TOML has them."""
 
 from __future__ import annotations
 
 import json
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Union, get_args, get_origin
 
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting
 
 Kind = Any
 """A type as it is written at a field."""
-
-
-def one_of(known: Iterable[str], word: str) -> str:
-    """What was expected instead of an unknown word.
-
-    >>> one_of(["fedavg", "fedadam"], "FedAdm")
-    "one of fedavg, fedadam (did you mean 'fedadam'?)"
-    """
-    names = list(known)
-    return f"one of {', '.join(names)}{did_you_mean(word.lower(), names)}"
 
 
 def unwrapped(kind: Kind) -> tuple[Kind, bool]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Protocol
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.data.cifar10 import load_cifar10
 from eris.data.digits import load_digits
 from eris.data.fashion_mnist import load_fashion_mnist
@@ -56,5 +56,5 @@ def load(
     if name == "digits":  # comes with a library, so there is no cache to look into
         return load_digits(path)
     if name not in _CACHED:
-        raise InvalidSetting("data set", name, f"one of {', '.join(NAMES)}")
+        raise InvalidSetting("data set", name, one_of(NAMES, name))
     return _CACHED[name](path, cache=cache)

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eris.core.errors import DataUnavailable, InvalidSetting
+from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.data import cifar10, digits, fashion_mnist, imdb, mnist, movielens, stories, weights
 from eris.data.archives import read_members
 from eris.data.cache import (
@@ -219,7 +219,7 @@ def _choose(name: str, registry: Registry | None, sources: Sequence[Source]) -> 
         )
     if not known:
         names = sorted({source.data for source in sources})
-        raise InvalidSetting("data set", name, f"one of {', '.join(names)}")
+        raise InvalidSetting("data set", name, one_of(names, name))
     if registry is None:
         return known[0]
     for source in known:

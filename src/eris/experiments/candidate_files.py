@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from eris.audit.candidates import Candidates
 from eris.audit.statistics import FEWEST
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting, did_you_mean, one_of
 from eris.core.vectors import Indices
 from eris.protocol.transcript import Transcript
 
@@ -86,7 +86,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             known = (*ARRAYS, *OPTIONAL)
             for name in file.files:
                 if name not in known:
-                    expected = f"one of {', '.join(known)}{did_you_mean(name, known)}"
+                    expected = one_of(known, name)
                     raise InvalidSetting(f"array in {path}", name, expected)
             for name in ARRAYS:
                 if name not in file.files:

@@ -14,9 +14,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.core.streams import Stream
-from eris.core.toml import one_of
 from eris.core.vectors import Indices
 from eris.data import (
     NAMES,

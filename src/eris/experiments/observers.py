@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.core.streams import Stream
-from eris.core.toml import one_of
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
 

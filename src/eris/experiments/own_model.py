@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from eris import models
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.models import ModelEntry
 from eris.named import called, code_sha256, is_named, named_function
 
@@ -56,7 +56,7 @@ def create(name: str, seed: int, **settings: Any) -> nn.Module:
     known = sorted(set(takes) - {"seed"})
     for key in settings:
         if key not in known:
-            expected = f"one of {', '.join(known)}" if known else "no settings"
+            expected = one_of(known, key) if known else "no settings"
             raise InvalidSetting(f"{name} setting", key, expected)
     given = {**settings, "seed": seed} if "seed" in takes else settings
     with torch.random.fork_rng(devices=[]):

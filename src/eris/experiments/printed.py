@@ -12,8 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from eris.core.errors import InvalidSetting
-from eris.core.toml import one_of
+from eris.core.errors import InvalidSetting, one_of
 
 NOTHING = "–"
 """Where a paper has no such figure."""

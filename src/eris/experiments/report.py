@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Column, Table
 from rich.text import Text
 
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting, did_you_mean, one_of
 from eris.experiments.checkpoint import RunDamaged
 from eris.experiments.progress import described, size
 from eris.experiments.recipe import flat
@@ -113,9 +113,7 @@ def runs_table(summaries: Sequence[Summary], sort: str = "started") -> Table:
     metrics = list(dict.fromkeys(name for one in summaries for name in one.metrics))
     if summaries and sort not in (*SORTS, *metrics):
         known = [*SORTS, *metrics]
-        raise InvalidSetting(
-            "--sort", sort, f"one of {', '.join(known)}{did_you_mean(sort, known)}"
-        )
+        raise InvalidSetting("--sort", sort, one_of(known, sort))
     # What is derived is in `eris runs show`; here there is room for the main figures.
     metrics = [name for name in metrics if name == sort or not name.startswith(DERIVED)]
     # Narrow, and words that do not fit are folded: a name cut short cannot be typed.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.errors import InvalidSetting, one_of
 from eris.experiments import runner
 from eris.experiments.compared import COMPARED, quoted
 from eris.experiments.printed import NOTHING
@@ -121,8 +121,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 def named(name: str) -> Experiment:
     """The experiment of that name."""
     if name not in EXPERIMENTS:
-        expected = f"one of {', '.join(EXPERIMENTS)}{did_you_mean(name, EXPERIMENTS)}"
-        raise InvalidSetting("experiment", name, expected)
+        raise InvalidSetting("experiment", name, one_of(EXPERIMENTS, name))
     return EXPERIMENTS[name]
 
 

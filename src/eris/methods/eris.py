@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from eris.core.compress import Compressor, MaskCompressor, RandP
-from eris.core.errors import InvalidSetting, PrivacyWarning
+from eris.core.errors import InvalidSetting, PrivacyWarning, one_of
 from eris.core.shards import (
     ContiguousPlan,
     InterleavedPlan,
@@ -20,7 +20,6 @@ from eris.core.shards import (
     ShardPlan,
     WeightedPlan,
 )
-from eris.core.toml import one_of
 from eris.methods.method import Composition
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.membership import View

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eris.core.errors import InvalidSetting, MissingExtra, did_you_mean
+from eris.core.errors import InvalidSetting, MissingExtra, one_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -151,8 +151,7 @@ def entry(name: str) -> ModelEntry:
 softmax, resnet18, resnet20, lenet5-colour, minilm, matrix-factorisation (did you mean 'resnet9'?)
     """
     if name not in MODELS:
-        hint = did_you_mean(name.lower(), MODELS)
-        raise InvalidSetting("model", name, f"one of {', '.join(MODELS)}{hint}")
+        raise InvalidSetting("model", name, one_of(MODELS, name))
     return MODELS[name]
 
 
@@ -166,6 +165,6 @@ def create(name: str, seed: int, **settings: Any) -> nn.Module:
     known = set(inspect.signature(constructor).parameters) - {"seed"}
     for key in settings:
         if key not in known:
-            expected = f"one of {', '.join(sorted(known))}" if known else "no settings"
+            expected = one_of(sorted(known), key) if known else "no settings"
             raise InvalidSetting(f"{name} setting", key, expected)
     return constructor(seed=seed, **{**found.settings, **settings})

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.models.checks import check_classes
 from eris.models.seeding import seeded
 
@@ -119,7 +119,7 @@ def _resnet(
 ) -> ResNet:
     check_classes(classes)
     if norm not in get_args(Norm):
-        raise InvalidSetting("norm", norm, f"one of {', '.join(get_args(Norm))}")
+        raise InvalidSetting("norm", norm, one_of(get_args(Norm), norm))
     return seeded(
         lambda: ResNet(channels, blocks, classes=classes, norm=norm, project=project), seed
     )

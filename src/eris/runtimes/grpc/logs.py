@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 
 LOGGER = "eris"
 LEVELS = {
@@ -36,9 +36,9 @@ _RESERVED = {"time", "level", "logger", "event", "exception"}
 def configure(level: str = "info", format: str = "text", stream: TextIO | None = None) -> None:
     """Send what the package logs to a stream (default: standard error); again: instead."""
     if level not in LEVELS:
-        raise InvalidSetting("log_level", level, f"one of {', '.join(LEVELS)}")
+        raise InvalidSetting("log_level", level, one_of(LEVELS, level))
     if format not in _FORMATTERS:
-        raise InvalidSetting("log_format", format, f"one of {', '.join(_FORMATTERS)}")
+        raise InvalidSetting("log_format", format, one_of(_FORMATTERS, format))
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_FORMATTERS[format]())
     logger = logging.getLogger(LOGGER)
