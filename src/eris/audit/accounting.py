@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eris.core.errors import InvalidSetting, MissingExtra
+from eris.core.errors import InvalidSetting, library
 from eris.core.noise import PrivacyClaim, epsilon
 
 _FINEST = 1e-4  # the interval of the losses where nothing speaks for another one
@@ -97,7 +97,8 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
         )
     if not 1e-12 <= delta < 1:
         raise InvalidSetting("delta", delta, "a number in [1e-12, 1)")
-    library = _library()  # also where the answer needs none, so that a lack shows at once
+    # Also where the answer needs none, so that a lack shows at once.
+    dp = library("dp_accounting", "dp-accounting", "audit")
     if claim.rounds == 0:
         return Accounted(0.0, 0.0, delta, 0.0, claim)
     exact = epsilon(claim, delta) if claim.sampling_rate == 1 else None
@@ -105,8 +106,8 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
         return Accounted(math.inf, math.inf, delta, exact, claim)
     safe = _resolvable(claim)
     note = _beyond_pld(safe, exact)
-    by_pld = None if note else _by_pld(library, safe, delta)
-    return Accounted(by_pld, _by_rdp(library, safe, delta), delta, exact, claim, note)
+    by_pld = None if note else _by_pld(dp, safe, delta)
+    return Accounted(by_pld, _by_rdp(dp, safe, delta), delta, exact, claim, note)
 
 
 def per_client(claims: Mapping[int, PrivacyClaim], delta: float) -> dict[int, Accounted]:
@@ -186,34 +187,27 @@ def _resolvable(claim: PrivacyClaim) -> PrivacyClaim:
     return replace(claim, sampling_rate=min(1.0, enough))
 
 
-def _by_pld(library: Any, claim: PrivacyClaim, delta: float) -> float:
+def _by_pld(dp: Any, claim: PrivacyClaim, delta: float) -> float:
     pld = importlib.import_module("dp_accounting.pld")
     accountant = pld.PLDAccountant(value_discretization_interval=discretisation(claim))
-    return _spent(accountant, library, claim, delta)
+    return _spent(accountant, dp, claim, delta)
 
 
-def _by_rdp(library: Any, claim: PrivacyClaim, delta: float) -> float:
+def _by_rdp(dp: Any, claim: PrivacyClaim, delta: float) -> float:
     if claim.sigma / claim.sensitivity < _NOISE[0]:
         return math.inf
     rdp = importlib.import_module("dp_accounting.rdp")
     with _quiet():
-        return _spent(rdp.RdpAccountant(), library, claim, delta)
+        return _spent(rdp.RdpAccountant(), dp, claim, delta)
 
 
-def _spent(accountant: Any, library: Any, claim: PrivacyClaim, delta: float) -> float:
+def _spent(accountant: Any, dp: Any, claim: PrivacyClaim, delta: float) -> float:
     noise = min(claim.sigma / claim.sensitivity, _NOISE[1])
-    event = library.GaussianDpEvent(noise_multiplier=noise)
+    event = dp.GaussianDpEvent(noise_multiplier=noise)
     if claim.sampling_rate < 1:
-        event = library.PoissonSampledDpEvent(claim.sampling_rate, event)
-    accountant.compose(library.SelfComposedDpEvent(event, claim.rounds))
+        event = dp.PoissonSampledDpEvent(claim.sampling_rate, event)
+    accountant.compose(dp.SelfComposedDpEvent(event, claim.rounds))
     return float(accountant.get_epsilon(delta))
-
-
-def _library() -> Any:
-    try:
-        return importlib.import_module("dp_accounting")
-    except ImportError as missing:
-        raise MissingExtra("dp-accounting", "audit") from missing
 
 
 @contextmanager

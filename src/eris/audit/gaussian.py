@@ -18,7 +18,6 @@ the data, σ_cond is 0 and C_max infinite. The papers' σ_cond is another thing,
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import InvalidSetting, MissingExtra
+from eris.core.errors import InvalidSetting, library
 from eris.core.streams import Stream
 from eris.theory.leakage import gaussian_capacity
 
@@ -371,7 +370,7 @@ def _normality(drawn: NDArray[np.float64]) -> tuple[float, float]:
     scale = float(np.abs(drawn - drawn.mean()).max())
     if scale == 0:  # all draws equal, of values that are nearly all equal
         return 0.0, 0.5
-    stats = _scipy_stats()
+    stats = library("scipy.stats", "scipy", "audit")
     standard = (drawn - drawn.mean()) / scale
     p_value = float(stats.normaltest(standard).pvalue)
     fitted = stats.norm.cdf(np.sort(standard) / standard.std())
@@ -389,10 +388,3 @@ def _counts(values: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.int6
         counts[0] += np.count_nonzero(piece < edges[0])
         counts[-1] += np.count_nonzero(piece > edges[-1])
     return counts
-
-
-def _scipy_stats() -> Any:
-    try:
-        return importlib.import_module("scipy.stats")
-    except ImportError as missing:
-        raise MissingExtra("scipy", "audit") from missing

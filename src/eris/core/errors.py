@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib import import_module
 from typing import Any
 
 
@@ -85,6 +86,18 @@ class MissingExtra(ErisError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"not installed: {what}; run `pip install 'eris-fl[{extra}]'`")
+
+
+def library(module: str, what: str, extra: str) -> Any:
+    """A module of a library that an extra brings.
+
+    >>> library("math", "mathematics", "numbers").sqrt(4)
+    2.0
+    """
+    try:
+        return import_module(module)
+    except ImportError as missing:
+        raise MissingExtra(what, extra) from missing
 
 
 class TrainingWarning(UserWarning):

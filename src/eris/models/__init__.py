@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from eris.core.errors import InvalidSetting, MissingExtra, one_of
+from eris.core.errors import InvalidSetting, library, one_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,10 +44,7 @@ class ModelEntry:
     @property
     def constructor(self) -> Callable[..., nn.Module]:
         """The function that makes the model."""
-        try:
-            importlib.import_module("torch")
-        except ImportError as missing:
-            raise MissingExtra(f"PyTorch, for the model {self.name}", "torch") from missing
+        library("torch", f"PyTorch, for the model {self.name}", "torch")
         found: Callable[..., nn.Module] = getattr(
             importlib.import_module(self.module), self.function
         )

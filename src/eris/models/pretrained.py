@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from eris.core.errors import InvalidSetting, MissingExtra
+from eris.core.errors import InvalidSetting, library
 
 
 def pretrained(kind: str, folder: Path, **settings: Any) -> tuple[nn.Module, set[str]]:
@@ -42,10 +41,7 @@ def pretrained(kind: str, folder: Path, **settings: Any) -> tuple[nn.Module, set
 def the_library() -> Any:
     """Transformers, or which extra brings it."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read when the library is imported
-    try:
-        return importlib.import_module("transformers")
-    except ImportError as missing:
-        raise MissingExtra("transformers", "transformers") from missing
+    return library("transformers", "transformers", "transformers")
 
 
 @contextmanager

@@ -8,13 +8,12 @@ counts, metrics and, if asked for, the transcript and the model.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from eris.core.errors import InvalidSetting, MissingExtra
+from eris.core.errors import InvalidSetting, library
 from eris.core.vectors import Vector
 from eris.runtimes.station import Outbox, Parcel, Place, Report, Station, joined, train_apart
 
@@ -154,7 +153,4 @@ def _ray() -> Any:
     # Ray's usage statistics are a network connection nobody asked for.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        return importlib.import_module("ray")
-    except ImportError as missing:
-        raise MissingExtra("ray", "ray") from missing
+    return library("ray", "ray", "ray")

@@ -11,19 +11,19 @@ the weighted mean of the clients' models: FedAvg as it was published.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import InvalidSetting, MissingExtra
+from eris.core.errors import InvalidSetting, library
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.training.trainer import LocalUpdate
 
 Classifier = Any
 """A ``sklearn.linear_model.SGDClassifier``; scikit-learn has no types to name it by."""
+_SKLEARN = "scikit-learn", "sklearn"
 
 
 def sgd_classifier(learning_rate: float, *, loss: str = "log_loss", **settings: Any) -> Classifier:
@@ -33,7 +33,7 @@ def sgd_classifier(learning_rate: float, *, loss: str = "log_loss", **settings: 
     """
     if not 0 < learning_rate < float("inf"):
         raise InvalidSetting("learning_rate", learning_rate, "a finite number above 0")
-    models = _sklearn("sklearn.linear_model")
+    models = library("sklearn.linear_model", *_SKLEARN)
     return models.SGDClassifier(loss=loss, learning_rate="constant", eta0=learning_rate, **settings)
 
 
@@ -60,7 +60,7 @@ def unflatten(vector: Vector, model: Classifier, classes: int) -> Classifier:
     if vector.ndim != 1 or len(vector) % rows or len(vector) < 2 * rows:
         expected = f"({rows} × (features + 1),), the parameters for {classes} classes"
         raise InvalidSetting("shape of the parameter vector", vector.shape, expected)
-    fitted = _sklearn("sklearn.base").clone(model)
+    fitted = library("sklearn.base", *_SKLEARN).clone(model)
     # The fixed state keeps scikit-learn from reading NumPy's global one; without shuffling it is
     # drawn from but decides nothing.
     fitted.set_params(shuffle=False, random_state=0)
@@ -129,13 +129,6 @@ def evaluate(
     _check_size(parameters, images.shape[1], classes)
     predicted = unflatten(parameters, model, classes).predict(images)
     return {"accuracy": float(np.mean(predicted == labels)), "samples": len(labels)}
-
-
-def _sklearn(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as missing:
-        raise MissingExtra("scikit-learn", "sklearn") from missing
 
 
 def _rows(classes: int) -> int:
