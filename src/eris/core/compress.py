@@ -10,6 +10,7 @@ combining.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -252,6 +253,10 @@ class Natural:
 
 Quantiser = QSGD | UniformQuantiser | Natural
 Compressor = MaskCompressor | Quantiser
+COMPRESSORS: Mapping[str, type[Compressor]] = {
+    kind.name: kind for kind in (RandP, RandK, QSGD, UniformQuantiser, Natural)
+}
+"""By the names that recipes have for them."""
 
 
 def _norm(values: Vector) -> float:

@@ -7,7 +7,7 @@ every node evaluates alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Protocol
@@ -196,6 +196,12 @@ class WeightedPlan:
         cumulative = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         rows = Stream(seed, "shard-rows", turn)
         return ShardMap(n, self.shards, (Stratum(0, cumulative, blocks, _narrow(table), rows),))
+
+
+PLANS: Mapping[str, type[RandomPlan | InterleavedPlan | ContiguousPlan]] = {
+    plan.kind: plan for plan in (RandomPlan, InterleavedPlan, ContiguousPlan)
+}
+"""Plans of equal shards, by the names that recipes have for them."""
 
 
 def largest_remainder(n: int, weights: Sequence[float]) -> list[int]:

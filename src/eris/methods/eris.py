@@ -7,30 +7,17 @@ server would have produced from the same updates; no member ever holds another's
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from eris.core.compress import Compressor, MaskCompressor, RandP
 from eris.core.errors import InvalidSetting, PrivacyWarning, one_of
-from eris.core.shards import (
-    ContiguousPlan,
-    InterleavedPlan,
-    RandomPlan,
-    ShardPlan,
-    WeightedPlan,
-)
+from eris.core.shards import PLANS, ShardPlan, WeightedPlan
 from eris.methods.method import Composition
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.membership import View
 from eris.protocol.schemes import Independent, Scheme, scheme_for
-
-PLANS: dict[str, Callable[[int, int], ShardPlan]] = {
-    "random": RandomPlan,
-    "interleaved": InterleavedPlan,
-    "contiguous": ContiguousPlan,
-}
-
 
 KEPT_SHARES = {"mnist": 0.033, "cifar10": 0.006, "imdb": 0.00012, "summaries": 0.01}
 """What the ERIS authors keep on each of their data sets: 1/(c·log₂ T) with c = 4 on MNIST, 24 on
@@ -100,7 +87,7 @@ class ERIS:
                 raise InvalidSetting("capacities", found, f"one for each of {count} aggregators")
             return WeightedPlan(self.capacities, self.rotate)
         if self.plan not in PLANS:
-            raise InvalidSetting("plan", self.plan, f"one of {', '.join(PLANS)}")
+            raise InvalidSetting("plan", self.plan, one_of(PLANS, self.plan))
         return PLANS[self.plan](count, self.rotate)
 
     def _scheme(self) -> Scheme:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
-from eris.core.compress import QSGD, Compressor, Natural, RandK, RandP, UniformQuantiser
-from eris.core.errors import InvalidSetting, did_you_mean
+from eris.core.compress import COMPRESSORS, Compressor
+from eris.core.errors import InvalidSetting, one_of
 from eris.methods.ako import Ako
 from eris.methods.dpsgd import DPSGD
 from eris.methods.epidemic import EpidemicLearning
@@ -39,10 +39,6 @@ METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
         Muffliato,
         Shatter,
     )
-}
-
-COMPRESSORS: Mapping[str, type[Any]] = {
-    kind.name: kind for kind in (RandP, RandK, QSGD, UniformQuantiser, Natural)
 }
 
 PRIVACY = {field.name: field for field in dataclasses.fields(LocalPrivacy)}
@@ -80,9 +76,8 @@ calibration (did you mean 'kept_fraction'?)
     method, known = _known(name), settings_of(name)
     for setting in settings:
         if setting not in known:
-            expected = f"one of {', '.join(known)}" if known else "none: it has no settings"
-            hint = did_you_mean(setting, known)
-            raise InvalidSetting(f"setting of {name}", setting, expected + hint)
+            expected = one_of(known, setting) if known else "none: it has no settings"
+            raise InvalidSetting(f"setting of {name}", setting, expected)
     if "privacy" in {field.name for field in dataclasses.fields(method)}:  # type: ignore[arg-type]
         budget = {key: settings.pop(key) for key in PRIVACY if key in settings}
         if budget.get("epsilon") is not None:
@@ -99,8 +94,7 @@ calibration (did you mean 'kept_fraction'?)
 
 def _known(name: str) -> type[Method] | type[GossipMethod]:
     if name not in METHODS:
-        expected = f"one of {', '.join(METHODS)}{did_you_mean(name, METHODS)}"
-        raise InvalidSetting("method", name, expected)
+        raise InvalidSetting("method", name, one_of(METHODS, name))
     return METHODS[name]
 
 
@@ -112,15 +106,14 @@ def _compressor(text: str) -> Compressor:
     """
     name, colon, number = text.partition(":")
     if name not in COMPRESSORS:
-        expected = f"one of {', '.join(COMPRESSORS)}{did_you_mean(name, COMPRESSORS)}"
-        raise InvalidSetting("compressor", text, expected)
+        raise InvalidSetting("compressor", text, one_of(COMPRESSORS, name))
     kind = COMPRESSORS[name]
+    takes = [get_type_hints(kind)[item.name] for item in dataclasses.fields(kind)]
     try:
-        numbers = [float(number) if name == "rand-p" else int(number)] if colon else []
-        compressor: Compressor = kind(*numbers)
-    except (TypeError, ValueError) as error:
+        numbers = [takes[0](number)] if colon else []
+        return kind(*numbers)
+    except (IndexError, TypeError, ValueError) as error:
         if isinstance(error, InvalidSetting):
             raise
-        expected = "natural, without a number" if name == "natural" else f"{name}:number"
+        expected = f"{name}:number" if takes else f"{name}, without a number"
         raise InvalidSetting("compressor", text, expected) from None
-    return compressor

@@ -14,17 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.combine import FixedPoint, NonFinite
-from eris.core.compress import QSGD, Natural, RandK, RandP, UniformQuantiser
+from eris.core.compress import COMPRESSORS, RandK, RandP
 from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.core.prune import Prune
 from eris.core.rules import RULES, FedAvg, ServerRule
-from eris.core.shards import (
-    ContiguousPlan,
-    InterleavedPlan,
-    RandomPlan,
-    ShardPlan,
-    WeightedPlan,
-)
+from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan
 from eris.protocol.schemes import SCHEMES, Dense, Scheme
 
 
@@ -119,8 +113,8 @@ KIND = "kind"
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
-        *(RandomPlan, InterleavedPlan, ContiguousPlan, WeightedPlan),
-        *(RandP, RandK, QSGD, UniformQuantiser, Natural, Prune, FixedPoint),
+        *(*PLANS.values(), WeightedPlan),
+        *(*COMPRESSORS.values(), Prune, FixedPoint),
         *RULES.values(),
         *SCHEMES,
     )
