@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.combine import FixedPoint, NonFinite
-from eris.core.compress import COMPRESSORS, RandK, RandP
+from eris.core.compress import COMPRESSORS
 from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.core.prune import Prune
 from eris.core.rules import RULES, FedAvg, ServerRule
@@ -30,6 +30,7 @@ class Settings:
     how segments travel (:mod:`eris.protocol.schemes`), ``rule`` what the server would have done
     with their mean. Times are in seconds.
 
+    >>> from eris.core.compress import RandP
     >>> from eris.protocol.schemes import Masked
     >>> Settings(n=1000, plan=RandomPlan(4), scheme=Masked(RandP(1.5)))
     Traceback (most recent call last):
@@ -91,6 +92,7 @@ class Settings:
     def from_canonical(cls, text: str) -> Settings:
         """The agreement that a text of :attr:`canonical` is of, as transcripts carry it.
 
+        >>> from eris.core.compress import RandP
         >>> from eris.protocol.schemes import Masked
         >>> agreed = Settings(n=9, plan=RandomPlan(3), scheme=Masked(RandP(0.5)))
         >>> Settings.from_canonical(agreed.canonical) == agreed

@@ -1,9 +1,7 @@
 """A whole federation under a virtual clock: the members' and the directory's real logic, in memory.
 
-The same machines as on a network. Messages are encoded, delayed, lost and doubled; nodes crash and
-come back with their disk or without, join late, leave and die; the network is cut; the directory
-goes away and forgets; every host has a clock of its own. A run is a pure function of its seed, and
-a :class:`~eris.testing.witness.Witness` checks the laws at every step.
+What goes wrong is the :mod:`~eris.testing.weather`. A run is a pure function of its seed, and a
+:class:`~eris.testing.witness.Witness` checks the laws at every step.
 """
 
 from __future__ import annotations
