@@ -17,7 +17,7 @@ MAY_SEE = {
     "runtimes": {"core", "protocol", "methods", "training", "files"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
-    "audit": {"core", "protocol", "training", "theory"},
+    "audit": {"core", "protocol", "methods", "training", "theory"},
     "data": {"core", "files"},
     "models": {"core"},
 }

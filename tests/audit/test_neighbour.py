@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,10 +17,12 @@ from eris.audit.neighbour import LINKED, SCORES, UNLINKED, NeighbourAudit, Neigh
 from eris.core.chunks import Chunking
 from eris.core.compress import Encoding, decode_values
 from eris.core.errors import InvalidSetting
+from eris.core.graphs import regular_graph
 from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.federation import Federation
+from eris.methods import registry
 from eris.methods.ako import Ako
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.eris import ERIS
@@ -28,6 +32,7 @@ from eris.methods.shatter import Shatter
 from eris.protocol.codec import encode
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.messages import Payload, Share
+from eris.protocol.mixing import Mixing, MixingPeer
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
@@ -381,6 +386,31 @@ def test_settings_that_say_too_little_are_refused() -> None:
         NeighbourWatch(GossipSettings(N, 3, "elf"), initial(), observer)
     with pytest.raises(InvalidSetting, match="settings is 'without partitions'"):
         NeighbourWatch(GossipSettings(N, 3, "ako"), initial(), observer)
+
+
+@dataclass(frozen=True)
+class Whisper(EpidemicLearning):
+    """A method that the audit has never heard of: half a step towards the neighbours."""
+
+    name: ClassVar[str] = "whisper"
+
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
+        return MixingPeer(settings, member, initial, Mixing(graph, "uniform", pace=0.5))
+
+
+def test_a_new_method_says_itself_what_its_neighbours_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "METHODS", {**registry.METHODS, Whisper.name: Whisper})
+    session, _ = start(Whisper(degree=3))
+    session.step()
+    session.step()
+    watch = watches(session)[4]
+    for round, some in by_round(recorded(session).records):
+        pieces = watch.follow(round, some).pieces
+    assert len(pieces) == 3
+    assert_same_bits(watch.model, session.models()[4])
 
 
 def test_an_audit_needs_neighbours_rounds_and_clients_that_exist() -> None:

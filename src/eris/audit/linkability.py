@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from eris.audit.gossip import Piece
 from eris.audit.gradients import SampleModel
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.roc import roc
@@ -31,7 +30,7 @@ from eris.audit.statistics import clopper_pearson
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
-from eris.protocol.gossip import GossipSettings
+from eris.protocol.gossip import GossipSettings, Piece
 from eris.protocol.transcript import Record
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics
@@ -104,14 +103,13 @@ class Trial:
 def true_owners(settings: GossipSettings, records: Iterable[Record]) -> dict[int, int]:
     """Which node is behind a sender, from *all* messages of a run: for evaluation alone.
 
-    Everywhere but in Shatter a sender is a node. There a real node's handing out names it.
+    A node is behind itself; a virtual node's owner is the one real node that speaks to it.
     """
     found = {node: node for node in range(settings.nodes)}
-    if settings.method != "shatter":
-        return found
     for record in records:
-        if record.sender < settings.nodes:  # a real node speaks to its virtual nodes alone
-            found |= dict.fromkeys(record.receivers, record.sender)
+        if record.sender < settings.nodes:
+            virtual = (one for one in record.receivers if one >= settings.nodes)
+            found |= dict.fromkeys(virtual, record.sender)
     return found
 
 

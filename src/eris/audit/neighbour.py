@@ -1,8 +1,8 @@
 """The audit of a neighbour in gossip: what it is sent, and which samples that gives away.
 
-It replays its own model from its view (:mod:`eris.audit.gossip` says how exactly), compares it with
-what its neighbours send, and scores candidates by what it sees. A candidate of a client of which
-nothing was seen in a round scores 0 in that round, by every score.
+Its own model and what others tell of theirs are read as its method says
+(:class:`~eris.protocol.gossip.Neighbour`), and candidates are scored by that. A candidate of a
+client of which nothing was seen in a round scores 0 in that round, by every score.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from eris.audit import kernels
 from eris.audit.alignment import ALIGNED, COSINE, NORMALISED, Scores
 from eris.audit.candidates import Candidates
-from eris.audit.gossip import Arrived, Piece, machine
 from eris.audit.gradients import SampleModel
 from eris.audit.membership import LOSS, Judge, MembershipReport
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
-from eris.protocol.gossip import GossipSettings
+from eris.methods.registry import agreed
+from eris.protocol.gossip import Arrived, GossipSettings, Piece
 from eris.protocol.messages import Share
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record
@@ -83,7 +83,7 @@ class NeighbourWatch:
         if not 0 <= self.me < settings.nodes:
             expected = f"a node that trains, 0 to {settings.nodes - 1}"
             raise InvalidSetting("observer", observer.name, expected)
-        self._machine = machine(settings, self.me, initial)
+        self._machine = agreed(settings).neighbour(settings, self.me, initial)
 
     @property
     def model(self) -> Vector:
@@ -93,7 +93,7 @@ class NeighbourWatch:
     @property
     def names_clients(self) -> bool:
         """Whether the sender of a piece is the client it comes from."""
-        return self.settings.method != "shatter"
+        return self._machine.names_clients
 
     def follow(self, round: int, records: Iterable[Record]) -> NeighbourSight:
         """Take in a round's messages, of which those in the observer's view are looked at."""
@@ -111,7 +111,7 @@ class NeighbourWatch:
             one = Arrived(record.sender, record.receivers, share)
             (own if record.sender == self.me else came).append(one)
         before = self.model
-        found = self._machine.take(round, own, came)
+        found = self._machine.overhear(round, own, came)
         ordered = sorted(found, key=lambda piece: (piece.step, piece.sender))
         return NeighbourSight(round, self.observer, before, tuple(ordered))
 

@@ -14,8 +14,8 @@ from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.methods.gossip import compose_nodes
 from eris.methods.method import GossipComposition
-from eris.protocol.accumulating import AccumulatingPeer
-from eris.protocol.gossip import GossipSettings
+from eris.protocol.accumulating import AccumulatingNeighbour, AccumulatingPeer
+from eris.protocol.gossip import GossipSettings, Neighbour
 
 
 @dataclass(frozen=True)
@@ -59,3 +59,7 @@ class Ako:
 
     def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> AccumulatingPeer:
         return AccumulatingPeer(settings, member, initial, self.partitions)
+
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
+        """What a node can read out of its messages."""
+        return AccumulatingNeighbour(settings, member, initial, self.partitions)

@@ -49,8 +49,9 @@ class DPSGD:
         parameters = (("degree", self.degree),)
         settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
         connected_regular_graph(len(names), self.degree, seed)  # refuses a degree that cannot be
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
+        return compose_nodes(settings, names, samples, phases=1, build=self.neighbour)
 
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        """A node's machine, which can be moved by its messages as well."""
         graph = connected_regular_graph(settings.nodes, self.degree, settings.seed)
         return MixingPeer(settings, member, initial, Mixing(lambda round, step: graph))

@@ -50,8 +50,9 @@ class EpidemicLearning:
         parameters = (("degree", self.degree),)
         settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
         check_degree(len(names), self.degree)
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
+        return compose_nodes(settings, names, samples, phases=1, build=self.neighbour)
 
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        """A node's machine, which can be moved by its messages as well."""
         graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
         return MixingPeer(settings, member, initial, Mixing(graph, weights="uniform"))

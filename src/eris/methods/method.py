@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip import GossipSettings, Peer
+from eris.protocol.gossip import GossipSettings, Neighbour, Peer
 from eris.protocol.membership import View
 from eris.protocol.schemes import Dense, Scheme
 
@@ -73,4 +73,8 @@ class GossipMethod(Protocol):
         samples: Sequence[int],
     ) -> GossipComposition:
         """The parts for these clients and a model of ``n`` coordinates."""
+        ...
+
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
+        """What a node can read out of its own messages; secrets are not asked for."""
         ...

@@ -72,9 +72,10 @@ class Muffliato:
         parameters = tuple(public.items())
         settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
         check_degree(len(names), self.degree)
-        return compose_nodes(settings, names, samples, phases=self.steps, build=self._peer)
+        return compose_nodes(settings, names, samples, phases=self.steps, build=self.neighbour)
 
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        """A node's machine, which can be moved by its messages as well."""
         graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
         secret = self.noise_secret
         if secret is None:

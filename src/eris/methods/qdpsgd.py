@@ -70,9 +70,10 @@ class QDPSGD1:
         parameters = (("bits", self.bits), *public.items())
         settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
         connected_random_graph(len(names), self.density, seed)  # refuses a hopeless density
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
+        return compose_nodes(settings, names, samples, phases=1, build=self.neighbour)
 
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        """A node's machine, which can be moved by its messages as well."""
         graph = connected_random_graph(settings.nodes, self.density, settings.seed)
         secret = self.noise_secret
         if secret is None:

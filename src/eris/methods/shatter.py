@@ -18,8 +18,15 @@ from eris.core.vectors import Vector
 from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
 from eris.methods.method import GossipComposition
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip import GossipSettings, Peer
-from eris.protocol.virtual import PHASES, Ownership, RealNode, Shattering, VirtualNode
+from eris.protocol.gossip import GossipSettings, Neighbour, Peer
+from eris.protocol.virtual import (
+    PHASES,
+    Ownership,
+    RealNode,
+    Shattering,
+    ShatterNeighbour,
+    VirtualNode,
+)
 
 
 @dataclass(frozen=True)
@@ -86,14 +93,23 @@ class Shatter:
         secret = self.owner_secret
         if secret is None:
             secret = simulated_secret("shatter-owners", seed)
-        ownership = Ownership(len(names), self.virtual_nodes, secret)
+        shattering = self._shattering(settings, secret)
 
         def build(settings: GossipSettings, member: int, initial: Vector) -> Peer:
-            chunking = Chunking(self.virtual_nodes, self.chunking, n, settings.seed)
-            parts = Shattering(settings, chunking, self.degree, self.full_sharing, ownership)
+            parts = replace(shattering, settings=settings)
             if member < settings.nodes:
                 return RealNode(parts, member, initial)
             return VirtualNode(parts, member)
 
-        parts = compose_nodes(settings, names, samples, PHASES, build, ownership.owners)
+        owners = shattering.ownership.owners
+        parts = compose_nodes(settings, names, samples, PHASES, build, owners)
         return replace(parts, privacy=self.privacy)
+
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
+        """What a node can read out of its messages: whose a virtual node is, is not there."""
+        return ShatterNeighbour(self._shattering(settings, secret=0), member, initial)
+
+    def _shattering(self, settings: GossipSettings, secret: int) -> Shattering:
+        chunking = Chunking(self.virtual_nodes, self.chunking, settings.n, settings.seed)
+        ownership = Ownership(settings.nodes, self.virtual_nodes, secret)
+        return Shattering(settings, chunking, self.degree, self.full_sharing, ownership)
