@@ -17,16 +17,19 @@ data (:mod:`eris.audit.neighbour`) do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from eris.audit.attack import FinalModel
 from eris.audit.gradients import SampleModel
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.roc import roc
 from eris.audit.statistics import clopper_pearson
+from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
@@ -251,6 +254,46 @@ def linkability(trials: Sequence[Trial], confidence: float = 0.95) -> Linkabilit
         by_node=by_node,
         by_round=_means(trials, lambda trial: trial.round, _hit),
     )
+
+
+@dataclass(frozen=True)
+class LinkReport:
+    """Both measures of all tried pieces."""
+
+    loss: LossAttack
+    link: Linkability
+
+    def figures(self) -> dict[str, list[dict[str, Any]]]:
+        """A row for each."""
+        return {"loss attack": [asdict(self.loss)], "linkability": [asdict(self.link)]}
+
+
+class Linking:
+    """Tries the pieces that neighbours are sent; ``owners`` is whose each of them is."""
+
+    name: ClassVar[str] = "linkability"
+
+    def __init__(
+        self,
+        held: Holdings,
+        owners: Mapping[int, int],
+        *,
+        most: int = MOST_PIECES,
+        seed: int = 0,
+    ) -> None:
+        self._held, self._owners, self._most, self._seed = held, owners, most, seed
+        self.trials: list[Trial] = []
+
+    def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
+        """Try the pieces of a neighbour's round."""
+        if isinstance(sight, NeighbourSight):
+            self.trials += try_pieces(
+                sight, self._owners, self._held, most=self._most, seed=self._seed
+            )
+
+    def report(self) -> LinkReport:
+        """How much pieces say, and how often they were laid to their owner."""
+        return LinkReport(loss_mia(self.trials), linkability(self.trials))
 
 
 def _check(trials: Sequence[Trial]) -> None:

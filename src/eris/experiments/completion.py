@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from eris.audit.linkability import true_owners
-from eris.audit.neighbour import NeighbourSight, NeighbourWatch
+from eris.audit.neighbour import Neighbourhood, NeighbourSight
 from eris.audit.watch import Watch
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
 
 
@@ -43,11 +41,10 @@ class Completed:
 class Owners:
     """The owners of a run, one of whom watches each client, and a member without shards."""
 
-    def __init__(self, agreement: Agreement, initial: Vector) -> None:
-        self._clients = agreement.view.clients
-        self._owners = sorted(set(agreement.view.owners))
-        observers = [Observer("aggregator", frozenset({owner})) for owner in self._owners]
-        self.watch = Watch(agreement.settings, agreement.view, initial, observers)
+    def __init__(self, frame: Transcript, initial: Vector) -> None:
+        self._clients, self._owners = frame.membership.clients, sorted(frame.owners)
+        observers = [frame.aggregator(owner) for owner in self._owners]
+        self.watch = Watch(frame, initial, observers)
         self._targets: list[Target] = []
         self._shares: list[float] = []
 
@@ -82,19 +79,17 @@ class Neighbours:
     Whose a virtual node is no neighbour knows: it is used to ask about the right samples.
     """
 
-    def __init__(self, settings: GossipSettings, initial: Vector) -> None:
-        self._settings, self._nodes = settings, settings.nodes
-        self._owners: dict[int, int] = {}
-        self.watches = [
-            NeighbourWatch(settings, initial, Observer("neighbour", frozenset({node})))
-            for node in range(settings.nodes)
-        ]
+    def __init__(self, frame: Transcript, initial: Vector) -> None:
+        self._settings = GossipSettings.from_canonical(frame.settings)
+        self._nodes, self._owners = self._settings.nodes, dict[int, int]()
+        observers = [frame.neighbour(node) for node in range(self._nodes)]
+        self.watch = Neighbourhood.of(self._settings, initial, observers)
         self._sights: list[NeighbourSight] = []
 
     def see(self, round: int, transcript: Transcript) -> None:
         """Take in a round's messages."""
         self._owners = true_owners(self._settings, transcript.records)
-        self._sights = [watch.follow(round, transcript.records) for watch in self.watches]
+        self._sights = list(self.watch.follow(round, transcript.records))
 
     def sights(self, round: int) -> Iterator[Completed]:
         """One chunk a client, as the next node in the ring received it."""
