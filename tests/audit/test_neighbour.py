@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +18,6 @@ from eris.audit.neighbour import Neighbourhood, NeighbourWatch
 from eris.core.chunks import Chunking
 from eris.core.compress import Encoding, decode_values
 from eris.core.errors import InvalidSetting
-from eris.core.graphs import regular_graph
 from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -34,7 +32,7 @@ from eris.methods.shatter import Shatter
 from eris.protocol.codec import encode
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.messages import Payload, Share
-from eris.protocol.mixing import Mixing, MixingPeer
+from eris.protocol.mixing import Mixing
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
@@ -390,9 +388,8 @@ class Whisper(EpidemicLearning):
 
     name: ClassVar[str] = "whisper"
 
-    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
-        graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
-        return MixingPeer(settings, member, initial, Mixing(graph, "uniform", pace=0.5))
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        return replace(super().mixing(settings), pace=0.5)
 
 
 def test_a_new_method_says_itself_what_its_neighbours_read(

@@ -15,8 +15,8 @@ from eris.core.vectors import Vector
 from eris.protocol.transcript import Record
 
 if TYPE_CHECKING:
-    from eris.audit.neighbour import NeighbourSight
-    from eris.audit.watch import Sight
+    from eris.audit.neighbour import Neighbourhood, NeighbourSight
+    from eris.audit.watch import Sight, Watch
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +54,11 @@ class Attack(Protocol):
         ...
 
 
-class Watching(Protocol):
-    """Observers of one run."""
-
-    def follow(self, round: int, records: Iterable[Record]) -> Iterable[Sight | NeighbourSight]:
-        """A round's messages as the observers have them."""
-        ...
-
-
 def show(
-    watch: Watching, round: int, records: Iterable[Record], attacks: Sequence[Attack] = ()
+    watch: Watch | Neighbourhood,
+    round: int,
+    records: Iterable[Record],
+    attacks: Sequence[Attack] = (),
 ) -> None:
     """Show every sight of a round to every attack; without attacks the round is only followed."""
     for sight in watch.follow(round, records):

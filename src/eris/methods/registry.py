@@ -104,15 +104,13 @@ def agreed(settings: GossipSettings) -> GossipMethod:
     >>> agreed(GossipSettings(n=10, nodes=3, method="el", parameters=(("degree", 2),)))
     EpidemicLearning(degree=2)
     """
-    said = dict(settings.parameters)
-    for field in dataclasses.fields(_known(settings.method)):  # type: ignore[arg-type]
-        secret = not field.repr
-        if field.name not in said and not secret and field.name != "privacy":
-            found = f"without {field.name}"
-            raise InvalidSetting("settings", found, "all public parameters of the method")
-    method = create(settings.method, **said)
+    method = create(settings.method, **dict(settings.parameters))
     if not isinstance(method, GossipMethod):
         raise InvalidSetting("method", settings.method, "one of members that gossip")
+    for name in method.public:
+        if name not in dict(settings.parameters):
+            expected = "all public parameters of the method"
+            raise InvalidSetting("settings", f"without {name}", expected)
     return method
 
 
