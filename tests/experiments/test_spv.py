@@ -85,9 +85,8 @@ def seen(
     for round in (1, 2):
         before = session.model
         session.step()
-        owners.see(round, transcript)
+        found.append((before, list(owners.see(round, transcript.records))))
         transcript.records.clear()
-        found.append((before, list(owners.sights(round))))
         assert np.array_equal(owners.watch.models()[0], session.model)
     return found
 
@@ -131,11 +130,10 @@ def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, text
             for x, client in zip(before, clients_of(model, texts), strict=True)
         ]
         session.step()
-        neighbours.see(round, transcript)
+        (sight,) = neighbours.see(round, transcript.records)
         transcript.records.clear()
         for watch, real in zip(neighbours.watch.watches, session.models(), strict=True):
             assert np.array_equal(watch.model, real)
-        (sight,) = neighbours.sights(round)
         assert sight.observer == "neighbour"
         assert sight.visible == pytest.approx(0.25, abs=0.01)
         assert [target.clients for target in sight.targets] == [(k,) for k in range(5)]
@@ -156,8 +154,7 @@ def test_what_others_receive_changes_nothing(model: CausalLM, texts: Texts) -> N
         [r for r in transcript.records if r.sender == 1 or 1 in r.arrived],
     ):
         owners = Owners(transcript, federation.initial)
-        owners.see(1, Transcript(transcript.membership, transcript.settings, records))
-        (aggregator, _) = owners.sights(1)
+        (aggregator, _) = owners.see(1, records)
         both.append({target.clients: target.model for target in aggregator.targets})
     # Owner 1 watches client 0.
     assert np.array_equal(both[0][0,], both[1][0,])

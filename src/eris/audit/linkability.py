@@ -17,7 +17,7 @@ data (:mod:`eris.audit.neighbour`) do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -114,51 +114,6 @@ def true_owners(settings: GossipSettings, records: Iterable[Record]) -> dict[int
             virtual = (one for one in record.receivers if one >= settings.nodes)
             found |= dict.fromkeys(virtual, record.sender)
     return found
-
-
-def try_pieces(
-    sight: NeighbourSight,
-    owners: Mapping[int, int],
-    held: Holdings,
-    *,
-    most: int = MOST_PIECES,
-    seed: int = 0,
-) -> list[Trial]:
-    """Try the pieces of a round, at most so many: each takes a forward pass of all samples.
-
-    An observer does not lay a piece to itself: it knows what it sent.
-    """
-    if most < 1:
-        raise InvalidSetting("most", most, "at least 1 piece a round")
-    observer = min(sight.observer.members)
-    nodes = [node for node in held.nodes if node != observer]
-    if not nodes:
-        raise InvalidSetting("training sets", "none", "those of nodes other than the observer")
-    known = [piece for piece in sight.fresh if owners.get(piece.sender) in nodes]
-    lot = Stream(seed, "pieces to try", sight.round, observer).permutations(1, len(known))[0]
-    return [
-        _trial(sight, known[at], owners[known[at].sender], held, nodes)
-        for at in np.sort(lot[:most]).tolist()
-    ]
-
-
-def _trial(
-    sight: NeighbourSight, piece: Piece, owner: int, held: Holdings, nodes: Sequence[int]
-) -> Trial:
-    losses = held.samples.losses(sight.completed([piece]))
-    means = [losses[held.holder == node].mean() for node in nodes]
-    asked = (held.holder == owner) | (held.holder == TEST)
-    auc = roc(-losses[asked], held.holder[asked] == owner).auc
-    return Trial(
-        sight.round,
-        min(sight.observer.members),
-        piece.sender,
-        owner,
-        len(piece.coordinates),
-        auc,
-        nodes[int(np.argmin(means))],
-        len(nodes),
-    )
 
 
 @dataclass(frozen=True)
@@ -268,32 +223,57 @@ class LinkReport:
         return {"loss attack": [asdict(self.loss)], "linkability": [asdict(self.link)]}
 
 
+@dataclass(eq=False)
 class Linking:
-    """Tries the pieces that neighbours are sent; ``owners`` is whose each of them is."""
+    """Tries the pieces that neighbours are sent, ``most`` of a round: each takes a forward pass of
+    all samples. ``owners`` is whose each sender is.
 
+    An observer does not lay a piece to itself: it knows what it sent.
+    """
+
+    held: Holdings
+    owners: Mapping[int, int]
+    most: int = MOST_PIECES
+    seed: int = 0
+    trials: list[Trial] = field(default_factory=list)
     name: ClassVar[str] = "linkability"
 
-    def __init__(
-        self,
-        held: Holdings,
-        owners: Mapping[int, int],
-        *,
-        most: int = MOST_PIECES,
-        seed: int = 0,
-    ) -> None:
-        self._held, self._owners, self._most, self._seed = held, owners, most, seed
-        self.trials: list[Trial] = []
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise InvalidSetting("most", self.most, "at least 1 piece a round")
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Try the pieces of a neighbour's round."""
-        if isinstance(sight, NeighbourSight):
-            self.trials += try_pieces(
-                sight, self._owners, self._held, most=self._most, seed=self._seed
-            )
+        if not isinstance(sight, NeighbourSight):
+            return
+        observer = min(sight.observer.members)
+        nodes = [node for node in self.held.nodes if node != observer]
+        if not nodes:
+            raise InvalidSetting("training sets", "none", "those of nodes other than the observer")
+        known = [piece for piece in sight.fresh if self.owners.get(piece.sender) in nodes]
+        lot = Stream(self.seed, "pieces to try", sight.round, observer)
+        chosen = np.sort(lot.permutations(1, len(known))[0][: self.most]).tolist()
+        self.trials += [self._trial(sight, known[at], nodes) for at in chosen]
 
     def report(self) -> LinkReport:
         """How much pieces say, and how often they were laid to their owner."""
         return LinkReport(loss_mia(self.trials), linkability(self.trials))
+
+    def _trial(self, sight: NeighbourSight, piece: Piece, nodes: Sequence[int]) -> Trial:
+        holder, owner = self.held.holder, self.owners[piece.sender]
+        losses = self.held.samples.losses(sight.completed([piece]))
+        means = [losses[holder == node].mean() for node in nodes]
+        asked = (holder == owner) | (holder == TEST)
+        return Trial(
+            sight.round,
+            min(sight.observer.members),
+            piece.sender,
+            owner,
+            len(piece.coordinates),
+            roc(-losses[asked], holder[asked] == owner).auc,
+            nodes[int(np.argmin(means))],
+            len(nodes),
+        )
 
 
 def _check(trials: Sequence[Trial]) -> None:

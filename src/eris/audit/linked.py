@@ -65,15 +65,12 @@ class NeighbourAudit(Membership):
             one.observer: _Attack(one, samples, candidates, owners, losses) for one in watches
         }
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds have been seen."""
-        return max(len(attack.visible) for attack in self._attacks.values())
-
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Score every candidate by what a neighbour has of a round."""
         if isinstance(sight, NeighbourSight):
-            self._attacks[sight.observer].take(sight)
+            attack = self._attacks[sight.observer]
+            attack.take(sight)
+            self.rounds = max(self.rounds, len(attack.visible))
         else:
             super().see(sight)
 

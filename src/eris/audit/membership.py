@@ -7,7 +7,7 @@ in, the bottom third is out. Statistics compare with the truth afterwards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -119,17 +119,14 @@ class Membership:
     """
 
     name: ClassVar[str] = "membership"
+    rounds = 0
+    """How many rounds have been seen."""
 
     def __init__(
         self, samples: SampleModel, candidates: Candidates, levels: Levels | None = None
     ) -> None:
         self.samples, self.candidates, self.levels = samples, candidates, levels or Levels()
         self._final: Scores | None = None
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds have been seen."""
-        return 0
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Score every candidate."""
@@ -145,13 +142,10 @@ class Membership:
             self._judge(judge)
         if self._final is not None:
             judge.add(FINAL, LOSS, self._final[None], np.arange(len(self.candidates)), 0.0)
-        return self._finish(judge)
+        return judge.report()
 
     def _judge(self, judge: Judge) -> None:
         """Hand in the scores of the rounds."""
-
-    def _finish(self, judge: Judge) -> MembershipReport:
-        return MembershipReport(tuple(judge.findings), scores=judge.scores, judged=judge.judged)
 
 
 class MembershipAudit(Membership):
@@ -177,22 +171,17 @@ class MembershipAudit(Membership):
         super().__init__(samples, candidates, levels)
         self.observers, self.exposures = tuple(observers), tuple(exposures)
         self._joint = {o: JointRegression(candidates, seed=self.levels.seed) for o in joint}
-        self._rounds: list[int] = []
+        self._round = 0
         self._scores: dict[str, list[Scores]] = {name: [] for name in NAMES}
         self._visible: list[Scores] = []
         self._loss: dict[int, list[Scores]] = {o: [] for o in losses}
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds have been seen; one of which nothing reached anybody does not count."""
-        return len(self._rounds)
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Score every candidate by what these observers have of a round."""
         if not isinstance(sight, Sight):
             super().see(sight)
             return
-        if sight.round not in self._rounds[-1:]:
+        if sight.round != self._round:
             self._begin(sight.round)
         for exposure in self.exposures:
             exposure(sight)
@@ -207,7 +196,7 @@ class MembershipAudit(Membership):
     def _begin(self, round: int) -> None:
         """What an observer does not see of a round scores 0."""
         count = len(self.observers)
-        self._rounds.append(round)
+        self._round, self.rounds = round, self.rounds + 1
         for name in NAMES:
             self._scores[name].append(np.zeros((count, len(self.candidates)), np.float32))
         self._visible.append(np.zeros((count, len(self.candidates.clients))))
@@ -252,18 +241,11 @@ class MembershipAudit(Membership):
             if number in self._joint:
                 once = self._joint[number].scores()[None]
                 judge.add(observer.name, JOINT, once, places, visible)
-
-    def _finish(self, judge: Judge) -> MembershipReport:
         owners = [o for o, w in enumerate(self.observers) if w.kind == "aggregator"]
         told = self.candidates.included.any() and not self.candidates.included.all()
-        shown = (PAPER, ALIGNED, COSINE) if self.rounds and len(owners) > 1 and told else ()
-        everyone = tuple(self._everyone(judge, name, owners) for name in shown)
-        return replace(
-            super()._finish(judge),
-            everyone=everyone,
-            exposed=tuple(self._theory(judge)),
-            exposures=self.exposures,
-        )
+        shown = (PAPER, ALIGNED, COSINE) if len(owners) > 1 and told else ()
+        judge.everyone = tuple(self._everyone(judge, name, owners) for name in shown)
+        judge.exposed, judge.exposures = tuple(self._theory(judge)), self.exposures
 
     def _theory(self, judge: Judge) -> Iterator[Exposed]:
         for exposure in self.exposures:
@@ -321,6 +303,9 @@ class Judge:
         self.findings: list[Finding] = []
         self.scores: dict[tuple[str, str], Scores] = {}
         self.judged: dict[str, Indices] = {}
+        self.everyone: tuple[Everyone, ...] = ()
+        self.exposed: tuple[Exposed, ...] = ()
+        self.exposures: tuple[Exposure, ...] = ()
 
     def add(self, observer: str, score: str, each: Scores, places: Indices, visible: float) -> None:
         """An observer's scores (rounds, candidates)."""
@@ -352,3 +337,8 @@ class Judge:
             return bound(found.canaries, found.guesses, found.right, *levels, looks=looks), ""
         except InvalidSetting as few:
             return None, str(few)
+
+    def report(self) -> MembershipReport:
+        """All of it."""
+        return MembershipReport(tuple(self.findings), self.everyone, self.exposed, self.scores,
+                                self.judged, self.exposures)  # fmt: skip

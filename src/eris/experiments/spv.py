@@ -211,11 +211,11 @@ def observed(
         watcher = (Owners if transcript.owners else Neighbours)(transcript, federation.initial)
         for round in range(1, settings.rounds + 1):
             session.step()
-            watcher.see(round, transcript)
+            completed = watcher.see(round, transcript.records)
             transcript.records.clear()  # a round is hundreds of megabytes
             advance(f"{method.name} round {round}")
             if round in settings.attacked:
-                yield from watcher.sights(round)
+                yield from completed
 
 
 def scored(
