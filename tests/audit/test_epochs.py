@@ -23,8 +23,8 @@ from eris.experiments.auditing import (
     subject_of,
 )
 from eris.experiments.observers import named
-from eris.experiments.progress import Line, Silent
-from eris.experiments.store import TRANSCRIPT
+from eris.experiments.progress import Silent
+from eris.experiments.store import TRANSCRIPT, Line
 from eris.protocol.codec import encode
 from eris.protocol.messages import Result
 from eris.protocol.transcript import Record, Transcript
