@@ -29,7 +29,7 @@ class FinalModel:
     model: Vector
 
 
-class Report(Protocol):
+class AttackReport(Protocol):
     """What an attack found."""
 
     def figures(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
@@ -49,7 +49,7 @@ class Attack(Protocol):
         """Look; a sight holds until this returns."""
         ...
 
-    def report(self) -> Report:
+    def report(self) -> AttackReport:
         """What came of all that was seen."""
         ...
 

@@ -53,7 +53,7 @@ def audit(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="membership; repeat for several. All there are if left out."),
+        typer.Option(help="An attack by its name; repeat for several. All there are if left out."),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[

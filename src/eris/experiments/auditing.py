@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from eris.audit.accounting import Accounted, accounted
-from eris.audit.attack import Attack, FinalModel, Report, show
+from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
@@ -117,7 +117,7 @@ class Outcome:
     """What an audit found, and what it found it on."""
 
     about: Mapping[str, Any]
-    reports: Mapping[str, Report]
+    reports: Mapping[str, AttackReport]
     """By the attack's name."""
     accounted: Accounted | None = None
 
