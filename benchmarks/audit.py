@@ -24,6 +24,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
+from eris.audit.attack import show
 from eris.audit.candidates import Candidates
 from eris.audit.gradients import SampleModel
 from eris.audit.membership import MembershipAudit
@@ -31,9 +32,6 @@ from eris.audit.watch import Watch
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.canaries import canaries_of
 from eris.experiments.recipe import UNBIASED, Recipe
-from eris.protocol.observers import Observer
-from eris.protocol.settings import Settings
-from eris.protocol.transcript import Record
 
 CLIENTS, SAMPLES, CANARIES = 50, 16, 400
 
@@ -74,11 +72,7 @@ class AuditedRound:
         with assembly.training(record=True) as training:
             training.step()
             assert training.transcript is not None
-            self.records: list[Record] = training.transcript.records
-            self.view = training.view
-        settings = assembly.federation.settings
-        assert isinstance(settings, Settings)
-        self.settings = settings
+            self.transcript = training.transcript
 
     def train(self) -> float:
         """CPU seconds of all clients' training."""
@@ -91,11 +85,12 @@ class AuditedRound:
 
     def audit(self) -> float:
         """CPU seconds of the attack as every aggregator."""
-        observers = [Observer("aggregator", frozenset({o})) for o in sorted(set(self.view.owners))]
-        watch = Watch(self.settings, self.view, self.assembly.initial, observers)
-        audit = MembershipAudit(watch, self.samples, self.candidates)
+        transcript = self.transcript
+        observers = [transcript.aggregator(owner) for owner in sorted(transcript.owners)]
+        watch = Watch(transcript, self.assembly.initial, observers)
+        attack = MembershipAudit(observers, self.samples, self.candidates)
         before = process_time()
-        audit.take(1, self.records)
+        show(watch, 1, transcript.records, [attack])
         return process_time() - before
 
 

@@ -29,7 +29,7 @@ MAY_SEE = {
     "runtimes": {"core", "protocol", "methods", "training", "files", "named", "tables"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
-    "audit": {"core", "protocol", "training", "theory"},
+    "audit": {"core", "protocol", "methods", "training", "theory"},
     "data": {"core", "files", "named"},
     "models": {"core"},
 }

@@ -128,7 +128,7 @@ class Session:
             warnings.warn(PrecisionWarning(f"{report.faint}{REMEDY}"), stacklevel=2)
         if self.transcript is not None:
             self.transcript.records += report.records
-            self._note_views(self.round)
+            self.note_views(self.round)
         return RoundRecord(
             self.round,
             report.traffic,
@@ -137,7 +137,7 @@ class Session:
             clients=report.clients,
         )
 
-    def _note_views(self, *rounds: int) -> None:
+    def note_views(self, *rounds: int) -> None:
         """Who takes part in rounds belongs to the transcript, where it differs between them."""
         if self.transcript is not None and self._views is not None:
             self.transcript.epochs.update({round: self._views(round) for round in rounds})
@@ -150,7 +150,7 @@ class Session:
         """Continue from a ``state()`` after a round."""
         self.engine.restore(round, state)
         self.round = round
-        self._note_views(*range(1, round + 1))
+        self.note_views(*range(1, round + 1))
 
     def close(self) -> None:
         """Give back what the engine holds."""

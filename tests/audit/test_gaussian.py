@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from eris.audit.gaussian import (
     DRAWS,
@@ -19,7 +20,6 @@ from eris.audit.gaussian import (
     capacity_paper,
     guessed_information,
     information_bound,
-    weight_statistics,
 )
 from eris.core.errors import InvalidSetting, MissingExtra
 from eris.core.streams import Stream
@@ -31,6 +31,14 @@ from eris.theory.leakage import (
 )
 
 Array = NDArray[np.float64]
+
+
+def weight_statistics(updates: Iterable[ArrayLike], bins: int = 120) -> WeightHistogram:
+    """The histogram of one vector a round."""
+    histogram = WeightHistogram(bins=bins)
+    for round, vector in enumerate(updates):
+        histogram.add(round, vector)
+    return histogram
 
 
 def normal(count: int, seed: int = 1) -> Array:

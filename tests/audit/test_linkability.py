@@ -14,12 +14,12 @@ from torch.nn import functional
 from eris.audit.linkability import (
     TEST,
     Distribution,
+    Linking,
     PooledSamples,
     Trial,
     linkability,
     loss_mia,
     true_owners,
-    try_pieces,
 )
 from eris.core.errors import InvalidSetting
 from eris.methods.epidemic import EpidemicLearning
@@ -52,12 +52,10 @@ def tried(
     run: Run, member: int = 1, most: int = 16, held: PooledSamples | None = None
 ) -> list[Trial]:
     owners, watch = true_owners(run.settings, run.transcript.records), run.watch(member)
-    held = held or holdings(run)
-    return [
-        trial
-        for round, records in run.rounds()
-        for trial in try_pieces(watch.follow(round, records), owners, held, most=most, seed=2)
-    ]
+    attack = Linking(held or holdings(run), owners, most, seed=2)
+    for round, records in run.rounds():
+        attack.see(watch.follow(round, records))
+    return attack.trials
 
 
 def test_whole_models_of_overfitting_nodes_are_laid_to_them() -> None:
@@ -108,7 +106,9 @@ def test_a_trial_is_what_plain_loops_find() -> None:
     owners = true_owners(run.settings, run.transcript.records)
     records = dict(run.rounds())[1]
     sight = watch.follow(1, records)
-    trials = try_pieces(sight, owners, held, most=1000)
+    attack = Linking(held, owners, most=1000)
+    attack.see(sight)
+    trials = attack.trials
     assert [trial.sender for trial in trials] == [piece.sender for piece in sight.pieces]
     for trial, piece in zip(trials, sight.pieces, strict=True):
         losses = held.samples.losses(sight.completed([piece]))
@@ -171,11 +171,11 @@ def test_bad_input_is_named() -> None:
         with pytest.raises(InvalidSetting, match="pieces is 'none'"):
             measure([])
     with pytest.raises(InvalidSetting, match="most is 0"):
-        try_pieces(sight, owners, held, most=0)
+        Linking(held, owners, most=0)
     with pytest.raises(InvalidSetting, match="one for each of"):
         PooledSamples(held.samples, held.holder[1:])
     with pytest.raises(InvalidSetting, match="test samples is 'none'"):
         PooledSamples(held.samples, np.zeros_like(held.holder))
     alone = np.where(held.holder == TEST, TEST, 1)
     with pytest.raises(InvalidSetting, match="nodes other than the observer"):
-        try_pieces(sight, owners, PooledSamples(held.samples, alone))
+        Linking(PooledSamples(held.samples, alone), owners).see(sight)

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from eris.audit.attack import FinalModel
 from eris.audit.candidates import Candidates
 from eris.audit.gaussian import guessed_information
 from eris.audit.gradients import SampleModel
-from eris.audit.membership import JOINT, LOSS, Judge, final_model
+from eris.audit.membership import JOINT, LOSS, Membership
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -160,14 +161,15 @@ def test_a_method_with_noise_has_its_accounted_epsilon_beside_the_bound() -> Non
     joint = outcome.report.finding("server", JOINT)
     assert joint.bound is not None
     assert joint.bound.epsilon < outcome.accounted.epsilon
-    assert outcome.exposed[0].honest < np.inf, "with noise the bound of the theory is finite"
+    assert outcome.report.exposed[0].honest < np.inf, "with noise the bound of the theory is finite"
     outcome = audited("eris", "aggregator:0")
-    assert outcome.exposed[0].honest == np.inf
+    (exposed,) = outcome.report.exposed
+    assert exposed.honest == np.inf
     finding = outcome.report.finding("aggregator 0", JOINT)
     proved = guessed_information(finding.pooled.right, finding.pooled.guesses)
-    assert outcome.exposed[0].measured == pytest.approx(proved / 10), "about one of ten clients"
-    assert outcome.exposed[0].ceiling == pytest.approx(finding.canaries * np.log(2) / 10)
-    assert 0 < outcome.exposed[0].measured < outcome.exposed[0].ceiling
+    assert exposed.measured == pytest.approx(proved / 10), "about one of ten clients"
+    assert exposed.ceiling == pytest.approx(finding.canaries * np.log(2) / 10)
+    assert 0 < exposed.measured < exposed.ceiling
 
 
 def test_every_aggregator_is_summed_up_with_the_worst_of_them() -> None:
@@ -244,7 +246,9 @@ def test_too_few_canaries_for_a_bound_say_how_many_are_needed() -> None:
     )  # fmt: skip
     samples = SampleModel(nn.Linear(2, 2), nn.functional.cross_entropy, candidates.inputs,
                           candidates.targets)  # fmt: skip
-    report = final_model(samples, candidates, np.zeros(6, np.float32), Judge(candidates))
+    attack = Membership(samples, candidates)
+    attack.see(FinalModel(np.zeros(6, np.float32)))
+    report = attack.report()
     assert report.findings[0].bound is None
     assert "9" in report.findings[0].no_bound
     assert "canaries" in report.findings[0].no_bound

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from eris.audit.alignment import ALIGNED, COSINE, NORMALISED
+from eris.audit.attack import show
 from eris.audit.candidates import Candidates
 from eris.audit.linkability import true_owners
+from eris.audit.linked import LINKED, SCORES, UNLINKED, NeighbourAudit
 from eris.audit.membership import LOSS
-from eris.audit.neighbour import LINKED, SCORES, UNLINKED, NeighbourAudit, NeighbourWatch
+from eris.audit.neighbour import Neighbourhood, NeighbourWatch
 from eris.core.chunks import Chunking
 from eris.core.compress import Encoding, decode_values
 from eris.core.errors import InvalidSetting
@@ -19,6 +22,7 @@ from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.federation import Federation
+from eris.methods import registry
 from eris.methods.ako import Ako
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.eris import ERIS
@@ -28,6 +32,7 @@ from eris.methods.shatter import Shatter
 from eris.protocol.codec import encode
 from eris.protocol.gossip import GossipSettings
 from eris.protocol.messages import Payload, Share
+from eris.protocol.mixing import Mixing
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan
@@ -36,7 +41,7 @@ from eris.testing.synthetic import assert_same_bits
 from support.crowd import Crowd
 from support.gossip import METHODS
 from support.levels import tells
-from support.neighbours import NODES, RATE, audited, by_round, judged, learnt_by_heart, share_of
+from support.neighbours import FEW, NODES, RATE, audited, by_round, learnt_by_heart, share_of
 
 N, ROUNDS = 42, 5
 EXACT = ("d-psgd", "el", "shatter", "shatter-linear", "shatter-dynamic")
@@ -226,7 +231,7 @@ def headed(share: Share, **changes: int) -> Share:
 def test_scores_are_those_of_plain_loops(method: GossipMethod) -> None:
     run = learnt_by_heart(method, rounds=2)
     owners = true_owners(run.settings, run.transcript.records)
-    found = judged(audited(run))
+    found = audited(run)
     watch, samples, m = run.watch(1), run.samples, len(run.candidates)
     slow = {(a, s): np.zeros(m) for a in (LINKED, UNLINKED) for s in SCORES}
     for round, records in run.rounds():
@@ -264,15 +269,9 @@ def test_scores_are_those_of_plain_loops(method: GossipMethod) -> None:
 def test_the_view_is_honest(method: GossipMethod) -> None:
     """All messages the neighbour never saw are deleted, and nothing changes."""
     run = learnt_by_heart(method, rounds=3)
-    owners = true_owners(run.settings, run.transcript.records)
     seen = list(run.transcript.as_neighbour(1).records)
     assert 0 < len(seen) < len(run.transcript.records)
-    reports = []
-    for records in (run.transcript.records, seen):
-        audit = NeighbourAudit([run.watch(1)], run.samples, run.candidates, owners=owners)
-        for round, some in by_round(records):
-            audit.take(round, some)
-        reports.append(judged(audit))
+    reports = [audited(run, records=records) for records in (run.transcript.records, seen)]
     assert len(reports[0].scores) == 8
     for key, scores in reports[0].scores.items():
         np.testing.assert_array_equal(reports[1].scores[key], scores)
@@ -280,7 +279,7 @@ def test_the_view_is_honest(method: GossipMethod) -> None:
 
 def test_a_planted_leak_is_found_by_who_knows_the_sender() -> None:
     """One full step from a common start: what is sent is the mean of the samples' gradients."""
-    found = judged(audited(learnt_by_heart(EpidemicLearning(degree=5))))
+    found = audited(learnt_by_heart(EpidemicLearning(degree=5)))
     for score in SCORES:
         linked = found.finding("neighbour 1, linked", score)
         unlinked = found.finding("neighbour 1, unlinked", score)
@@ -292,11 +291,11 @@ def test_a_planted_leak_is_found_by_who_knows_the_sender() -> None:
 
 def test_shatters_chunks_leak_less_without_names() -> None:
     run = learnt_by_heart(Shatter(3, 6), rounds=4)
-    found = judged(audited(run))
+    found = audited(run)
     linked = found.finding("neighbour 1, linked", COSINE)
     assert linked.roc.auc > 0.9
     assert found.finding("neighbour 1, unlinked", COSINE).roc.auc < linked.roc.auc - 0.05
-    nameless = judged(audited(run, told=False))
+    nameless = audited(run, told=False)
     assert {finding.observer for finding in nameless.findings} == {"neighbour 1, unlinked"}
 
 
@@ -305,7 +304,7 @@ def test_permuted_membership_gives_no_signal() -> None:
     shuffle = Stream(3, "test-shuffle").permutations(1, len(run.candidates))[0]
     truth = run.candidates
     permuted = Candidates(truth.inputs, truth.targets, truth.client, truth.included[shuffle])
-    found = judged(audited(replace(run, candidates=permuted)))
+    found = audited(replace(run, candidates=permuted))
     assert len(found.scores) == 8
     for key, scores in found.scores.items():
         places = found.judged[key[0]]
@@ -317,7 +316,7 @@ def test_permuted_membership_gives_no_signal() -> None:
 def test_of_whom_nothing_was_seen_nothing_is_scored() -> None:
     run = learnt_by_heart(EpidemicLearning(degree=2))
     senders = {p.sender for _, r in run.rounds() for p in run.watch(1).follow(1, r).pieces}
-    found = judged(audited(run))
+    found = audited(run)
     client = run.candidates.client[found.judged["neighbour 1, linked"]]
     for score in SCORES:
         scores = found.scores["neighbour 1, linked", score]
@@ -327,9 +326,9 @@ def test_of_whom_nothing_was_seen_nothing_is_scored() -> None:
 
 def test_several_neighbours_are_judged_each_for_itself() -> None:
     run = learnt_by_heart(EpidemicLearning(degree=3), rounds=2)
-    both = judged(audited(run, (0, 4)))
+    both = audited(run, (0, 4))
     for member in (0, 4):
-        alone = judged(audited(run, (member,)))
+        alone = audited(run, (member,))
         for (observer, score), scores in alone.scores.items():
             assert observer.startswith(f"neighbour {member}, ")
             np.testing.assert_array_equal(both.scores[observer, score], scores)
@@ -337,16 +336,16 @@ def test_several_neighbours_are_judged_each_for_itself() -> None:
 
 def test_rounds_that_are_skipped_are_followed() -> None:
     run = learnt_by_heart(EpidemicLearning(degree=3), rounds=3)
-    audit = NeighbourAudit([run.watch(1)], run.samples, run.candidates, losses=False)
-    rounds = dict(run.rounds())
-    audit.skip(1, rounds[1])
-    audit.take(2, rounds[2])
+    looking, rounds = run.watch(1), dict(run.rounds())
+    audit = NeighbourAudit([looking], run.samples, run.candidates, FEW, losses=False)
+    show(Neighbourhood((looking,)), 1, rounds[1])
+    show(Neighbourhood((looking,)), 2, rounds[2], [audit])
     whole = run.watch(1)
     whole.follow(1, rounds[1])
     whole.follow(2, rounds[2])
     assert audit.rounds == 1
-    assert_same_bits(audit.watches[0].model, whole.model)
-    assert LOSS not in {finding.score for finding in judged(audit).findings}
+    assert_same_bits(looking.model, whole.model)
+    assert LOSS not in {finding.score for finding in audit.report().findings}
 
 
 # Bad input
@@ -381,6 +380,30 @@ def test_settings_that_say_too_little_are_refused() -> None:
         NeighbourWatch(GossipSettings(N, 3, "elf"), initial(), observer)
     with pytest.raises(InvalidSetting, match="settings is 'without partitions'"):
         NeighbourWatch(GossipSettings(N, 3, "ako"), initial(), observer)
+
+
+@dataclass(frozen=True)
+class Whisper(EpidemicLearning):
+    """A method that the audit has never heard of: half a step towards the neighbours."""
+
+    name: ClassVar[str] = "whisper"
+
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        return replace(super().mixing(settings), pace=0.5)
+
+
+def test_a_new_method_says_itself_what_its_neighbours_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "METHODS", {**registry.METHODS, Whisper.name: Whisper})
+    session, _ = start(Whisper(degree=3))
+    session.step()
+    session.step()
+    watch = watches(session)[4]
+    for round, some in by_round(recorded(session).records):
+        pieces = watch.follow(round, some).pieces
+    assert len(pieces) == 3
+    assert_same_bits(watch.model, session.models()[4])
 
 
 def test_an_audit_needs_neighbours_rounds_and_clients_that_exist() -> None:

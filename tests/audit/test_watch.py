@@ -17,7 +17,6 @@ from eris.federation import Federation
 from eris.methods.fedavg import FedAvg
 from eris.protocol.messages import Result
 from eris.protocol.observers import Observer
-from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
 from eris.training.trainer import LocalUpdate
 from support.audits import METHODS, ROUNDS, recorded, subject, watch, without
@@ -218,9 +217,8 @@ def test_a_completed_model_has_moved_by_all_local_steps(rule: str) -> None:
     served = Federation(clients, start, FedAvg(), rule=server_rule(rule, learning_rate=0.5))
     fit = served.fit(1, record=True, progress=False)
     assert fit.transcript is not None
-    assert isinstance(served.settings, Settings)
     server, member = fit.transcript.server(), Observer("member", frozenset({1}))
-    looking = Watch(served.settings, fit.view, start, [server, member])
+    looking = Watch(fit.transcript, start, [server, member])
     (sight,) = looking.follow(1, fit.transcript.records)
     for client, trained in enumerate(clients):
         own = start - np.float32(0.5) * trained.vector
@@ -230,7 +228,6 @@ def test_a_completed_model_has_moved_by_all_local_steps(rule: str) -> None:
 
 
 def test_a_watch_needs_an_observer() -> None:
-    assembly, _ = recorded("eris")
-    settings = assembly.federation.settings
+    assembly, transcript = recorded("eris")
     with pytest.raises(InvalidSetting, match="observers is 'none'"):
-        Watch(settings, subject("eris")[0].everyone, assembly.initial, [])  # type: ignore[arg-type]
+        Watch(transcript, assembly.initial, [])

@@ -145,7 +145,7 @@ def test_why_there_is_no_bound_is_said() -> None:
         replace(found, bound=None, best_round=None, no_bound="canaries is 6; expected at least 9")
         for found in outcome().report.findings
     )
-    few = replace(outcome(), report=replace(outcome().report, findings=findings))
+    few = replace(outcome(), reports={"membership": replace(outcome().report, findings=findings)})
     text = printed(*shown(few, PARAMETERS))
     assert "No bound on ε: canaries is 6; expected at least 9." in text
     assert row(text, "joint ")[-3:] == ["–", "–", "–"]
@@ -157,7 +157,7 @@ def test_json_holds_all_findings_and_no_infinity(tmp_path: Path) -> None:
     read = json.loads(path.read_text(encoding="utf-8"))
     assert read["run"] == "r"
     assert len(read["findings"]) == len(outcome().report.findings)
-    assert math.isinf(outcome().exposed[0].honest)
+    assert math.isinf(outcome().report.exposed[0].honest)
     assert read["exposed"][0]["honest"] is None
     joint = outcome().report.finding("coalition of 2", "joint")
     (same,) = (f for f in read["findings"]

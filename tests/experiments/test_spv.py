@@ -21,7 +21,6 @@ from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.shatter import Shatter
 from eris.models.causal import CausalLM, next_token_loss
-from eris.protocol.gossip import GossipSettings
 from eris.protocol.transcript import Transcript
 from eris.session import Session
 from eris.training.torch import TorchTrainer, flatten, single_threaded, torch_clients
@@ -82,14 +81,12 @@ def seen(
 ) -> list[tuple[Vector, list[Completed]]]:
     """The model each round began with, and what was seen in it."""
     federation, session, transcript = started(model, texts, method)
-    assert federation.agreement is not None
-    owners, found = Owners(federation.agreement, federation.initial), []
+    owners, found = Owners(transcript, federation.initial), []
     for round in (1, 2):
         before = session.model
         session.step()
-        owners.see(round, transcript)
+        found.append((before, list(owners.see(round, transcript.records))))
         transcript.records.clear()
-        found.append((before, list(owners.sights(round))))
         assert np.array_equal(owners.watch.models()[0], session.model)
     return found
 
@@ -124,8 +121,7 @@ def test_an_aggregator_completes_its_shard_only(model: CausalLM, texts: Texts) -
 def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, texts: Texts) -> None:
     method = Shatter(virtual_nodes=4, degree=2, owner_secret=11)
     federation, session, transcript = started(model, texts, method)
-    assert isinstance(federation.settings, GossipSettings)
-    neighbours = Neighbours(federation.settings, federation.initial)
+    neighbours = Neighbours(transcript, federation.initial)
     trained: list[Vector] = []
     for round in (1, 2):
         before = session.models()
@@ -134,11 +130,10 @@ def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, text
             for x, client in zip(before, clients_of(model, texts), strict=True)
         ]
         session.step()
-        neighbours.see(round, transcript)
+        (sight,) = neighbours.see(round, transcript.records)
         transcript.records.clear()
-        for watch, real in zip(neighbours.watches, session.models(), strict=True):
+        for watch, real in zip(neighbours.watch.watches, session.models(), strict=True):
             assert np.array_equal(watch.model, real)
-        (sight,) = neighbours.sights(round)
         assert sight.observer == "neighbour"
         assert sight.visible == pytest.approx(0.25, abs=0.01)
         assert [target.clients for target in sight.targets] == [(k,) for k in range(5)]
@@ -152,16 +147,14 @@ def test_neighbours_know_their_averages_and_put_a_chunk_in(model: CausalLM, text
 def test_what_others_receive_changes_nothing(model: CausalLM, texts: Texts) -> None:
     """An owner's view of its clients needs none of the messages that it never got."""
     federation, session, transcript = started(model, texts, ERIS(aggregators=5))
-    assert federation.agreement is not None
     session.step()
     both = []
     for records in (
         transcript.records,
         [r for r in transcript.records if r.sender == 1 or 1 in r.arrived],
     ):
-        owners = Owners(federation.agreement, federation.initial)
-        owners.see(1, Transcript(transcript.membership, transcript.settings, records))
-        (aggregator, _) = owners.sights(1)
+        owners = Owners(transcript, federation.initial)
+        (aggregator, _) = owners.see(1, records)
         both.append({target.clients: target.model for target in aggregator.targets})
     # Owner 1 watches client 0.
     assert np.array_equal(both[0][0,], both[1][0,])

@@ -76,9 +76,8 @@ def watch(
     method: str, observers: list[Observer], faults: tuple[tuple[str, float], ...] = ()
 ) -> Watch:
     """The observers of a run, at its start."""
-    found, _ = subject(method, faults)
-    settings = recorded(method, faults)[0].federation.settings
-    return Watch(settings, found.everyone, found.initial, observers)  # type: ignore[arg-type]
+    found, transcript = subject(method, faults)
+    return Watch(transcript, found.initial, observers)
 
 
 def without(transcript: Transcript, observer: Observer) -> Transcript:

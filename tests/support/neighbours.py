@@ -11,11 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eris.audit.attack import show
 from eris.audit.candidates import Candidates
 from eris.audit.gradients import SampleModel
 from eris.audit.linkability import true_owners
-from eris.audit.membership import MembershipReport
-from eris.audit.neighbour import NeighbourAudit, NeighbourWatch
+from eris.audit.linked import NeighbourAudit
+from eris.audit.membership import Levels, MembershipReport
+from eris.audit.neighbour import Neighbourhood, NeighbourWatch
 from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -27,6 +29,7 @@ from eris.protocol.transcript import Record, Transcript
 from eris.training.torch import flatten, torch_clients
 
 NODES, WIDTH, CLASSES, EACH, RATE = 6, 60, 3, 12, 0.5
+FEW = Levels(draws=20)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,15 +93,17 @@ def learnt_by_heart(method: GossipMethod, rounds: int = 1, steps: int = 1) -> Ru
     return Run(transcript, flatten(module), module, truth)
 
 
-def audited(run: Run, members: tuple[int, ...] = (1,), *, told: bool = True) -> NeighbourAudit:
+def audited(
+    run: Run,
+    members: tuple[int, ...] = (1,),
+    *,
+    told: bool = True,
+    records: list[Record] | None = None,
+) -> MembershipReport:
+    """What neighbours find in their rounds."""
     owners = true_owners(run.settings, run.transcript.records) if told else None
-    audit = NeighbourAudit(
-        [run.watch(m) for m in members], run.samples, run.candidates, owners=owners
-    )
-    for round, records in run.rounds():
-        audit.take(round, records)
-    return audit
-
-
-def judged(audit: NeighbourAudit) -> MembershipReport:
-    return audit.report(draws=20)
+    watches = tuple(run.watch(member) for member in members)
+    audit = NeighbourAudit(watches, run.samples, run.candidates, FEW, owners=owners)
+    for round, some in run.rounds(records):
+        show(Neighbourhood(watches), round, some, [audit])
+    return audit.report()

@@ -103,8 +103,8 @@ class Aligner:
                 length = np.where(alone, _summed(norms[:, table.published], chosen), length)
             gradient = np.sqrt(_summed(table.squares, which))
             scores[PAPER][row], scores[ALIGNED][row] = sent, update
-            scores[NORMALISED][row] = _over(update, gradient)
-            scores[COSINE][row] = _over(update, gradient * np.sqrt(length[self._of]))
+            scores[NORMALISED][row] = over(update, gradient)
+            scores[COSINE][row] = over(update, gradient * np.sqrt(length[self._of]))
         return scores
 
 
@@ -151,5 +151,6 @@ def _summed(values: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[n
     return found
 
 
-def _over(scores: Scores, norms: Scores) -> Scores:
+def over(scores: Scores, norms: Scores) -> Scores:
+    """Scores by norms; 0 where there is nothing to divide by."""
     return np.divide(scores, norms, out=np.zeros_like(scores), where=norms > 0)

@@ -6,7 +6,7 @@ samples to ask about are enough. It is what an audit of a run does in every roun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -17,13 +17,19 @@ from torch import Tensor, nn
 from eris.audit.alignment import NAMES, Scores
 from eris.audit.candidates import Candidates
 from eris.audit.gradients import SampleModel
-from eris.audit.membership import JOINT, LOSS, Finding, MembershipAudit
+from eris.audit.membership import (
+    JOINT,
+    LOSS,
+    Finding,
+    Levels,
+    MembershipAudit,
+    MembershipReport,
+)
 from eris.audit.statistics import checked_clients, checked_truth
-from eris.audit.watch import Pieces, Sight, Watch
+from eris.audit.watch import Pieces, Sight
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Indices, Vector
 from eris.protocol.observers import Observer
-from eris.protocol.transcript import Record
 from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics
@@ -34,12 +40,13 @@ ByClient = Mapping[int, Values]
 """The same for several clients."""
 
 SHOWN = 10
+YOU = Observer("aggregator", frozenset({0}))
 ONLY = 0
 """The number of the client where there is one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Attack:
+class Attacked:
     """Scores of every candidate, higher for what looks more like a member.
 
     ``findings`` compares them with the truth, where it was given.
@@ -75,7 +82,7 @@ def attack(
     coins: bool = False,
     running_statistics: RunningStatistics = "refuse",
     seed: int = 0,
-) -> Attack:
+) -> Attacked:
     """Score candidate samples by what was seen of a client's update.
 
     ``model`` is at the weights that the client started from, and is not changed. ``update`` is the
@@ -125,9 +132,12 @@ def attack(
         for one in candidates.clients
     }
     sight = _OneSight.of(given, pieces, shifted=reference is not None)
-    attacker = _Attacker.on(sight, samples, candidates, seed)
-    attacker.take(sight.round, ())
-    return _judged(attacker, given, judged=included is not None)
+    losses = () if given.step is None else (0,)
+    membership = MembershipAudit(
+        [YOU], samples, candidates, Levels(seed=seed), joint=(0,), losses=losses
+    )
+    membership.see(sight)
+    return _judged(sight, membership.report())
 
 
 def check_fit(samples: SampleModel, model: Vector) -> None:
@@ -147,35 +157,18 @@ def check_fit(samples: SampleModel, model: Vector) -> None:
         raise InvalidSetting(f"loss of candidate {place}", found, "a finite number")
 
 
-def _judged(attacker: _Attacker, given: _Given, *, judged: bool) -> Attack:
-    scores, visible = attacker.scores(), attacker.seen()
-    if given.step is None:
-        del scores[LOSS]
-    findings: dict[str, Finding] = {}
-    if judged:
-        found = {one.score: replace(one, observer="you") for one in attacker.report().findings}
-        findings = {name: found[name] for name in scores}
-    return Attack(scores, visible, visible / len(given.start), findings)
-
-
-class _Attacker(MembershipAudit):
-    """The attacks of an audit, on the one sight that there is."""
-
-    @classmethod
-    def on(
-        cls, sight: _OneSight, samples: SampleModel, candidates: Candidates, seed: int
-    ) -> _Attacker:
-        watch = cast(Watch, _OneWatch(sight))
-        return cls(watch, samples, candidates, joint=[0], losses=[0], seed=seed)
-
-    def scores(self) -> dict[str, Scores]:
-        """Every score of every candidate, whether or not there is a truth."""
-        found = {name: self._scores[name][0][0].astype(np.float64) for name in NAMES}
-        return {**found, JOINT: self._joint[0].scores(), LOSS: self._loss[0][0]}
-
-    def seen(self) -> float:
-        """Coordinates, on average over clients."""
-        return float(self._visible[0][0].mean())
+def _judged(sight: _OneSight, report: MembershipReport) -> Attacked:
+    """Every score of every candidate, whether or not there is a truth to judge it by."""
+    known = {score: values.astype(np.float64) for (_, score), values in report.scores.items()}
+    scores = {name: known[name] for name in (*NAMES, JOINT, LOSS) if name in known}
+    found = {one.score: replace(one, observer="you") for one in report.findings}
+    visible = float(np.mean([len(pieces.coordinates) for pieces in sight.by_client.values()]))
+    return Attacked(
+        scores,
+        visible,
+        visible / len(sight.model),
+        {name: found[name] for name in scores if name in found},
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,17 +196,6 @@ class _OneSight(Sight):
 
     def seen(self, client: int) -> NDArray[np.bool_]:
         return np.ones((1, 1), np.bool_)
-
-
-@dataclass(frozen=True, eq=False)
-class _OneWatch:
-    """What an audit asks of a :class:`~eris.audit.watch.Watch`."""
-
-    sight: _OneSight
-    observers: tuple[Observer, ...] = (Observer("aggregator", frozenset({0})),)
-
-    def follow(self, round: int, records: Iterable[Record]) -> Iterator[Sight]:
-        yield self.sight
 
 
 class _Given:

@@ -19,7 +19,7 @@ the data, σ_cond is 0 and C_max infinite. The papers' σ_cond is another thing,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -130,21 +130,6 @@ class WeightHistogram:
 
     def _all(self) -> NDArray[np.int64]:
         return np.array(self._counts, np.int64).reshape(-1, self.bins + 2)
-
-
-def weight_statistics(
-    updates: Iterable[ArrayLike], limit: float | None = None, bins: int = 120, seed: int = 0
-) -> WeightHistogram:
-    """The histogram of vectors (rounds, n), or of an iterator of them; rounds count from 0.
-
-    >>> flat = weight_statistics([Stream(1, "example", t).uniform(0, 1000) for t in range(3)])
-    >>> flat.rejected  # uniform draws are no Gaussians
-    1.0
-    """
-    histogram = WeightHistogram(limit, bins, seed)
-    for round, vector in enumerate(updates):
-        histogram.add(round, vector)
-    return histogram
 
 
 @dataclass(frozen=True)

@@ -17,21 +17,23 @@ data (:mod:`eris.audit.neighbour`) do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from eris.audit.gossip import Piece
+from eris.audit.attack import FinalModel
 from eris.audit.gradients import SampleModel
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.roc import roc
 from eris.audit.statistics import clopper_pearson
+from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
-from eris.protocol.gossip import GossipSettings
+from eris.protocol.gossip import GossipSettings, Piece
 from eris.protocol.transcript import Record
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics
@@ -104,60 +106,14 @@ class Trial:
 def true_owners(settings: GossipSettings, records: Iterable[Record]) -> dict[int, int]:
     """Which node is behind a sender, from *all* messages of a run: for evaluation alone.
 
-    Everywhere but in Shatter a sender is a node. There a real node's handing out names it.
+    A node is behind itself; a virtual node's owner is the one real node that speaks to it.
     """
     found = {node: node for node in range(settings.nodes)}
-    if settings.method != "shatter":
-        return found
     for record in records:
-        if record.sender < settings.nodes:  # a real node speaks to its virtual nodes alone
-            found |= dict.fromkeys(record.receivers, record.sender)
+        if record.sender < settings.nodes:
+            virtual = (one for one in record.receivers if one >= settings.nodes)
+            found |= dict.fromkeys(virtual, record.sender)
     return found
-
-
-def try_pieces(
-    sight: NeighbourSight,
-    owners: Mapping[int, int],
-    held: PooledSamples,
-    *,
-    most: int = MOST_PIECES,
-    seed: int = 0,
-) -> list[Trial]:
-    """Try the pieces of a round, at most so many: each takes a forward pass of all samples.
-
-    An observer does not lay a piece to itself: it knows what it sent.
-    """
-    if most < 1:
-        raise InvalidSetting("most", most, "at least 1 piece a round")
-    observer = min(sight.observer.members)
-    nodes = [node for node in held.nodes if node != observer]
-    if not nodes:
-        raise InvalidSetting("training sets", "none", "those of nodes other than the observer")
-    known = [piece for piece in sight.fresh if owners.get(piece.sender) in nodes]
-    lot = Stream(seed, "pieces to try", sight.round, observer).permutations(1, len(known))[0]
-    return [
-        _trial(sight, known[at], owners[known[at].sender], held, nodes)
-        for at in np.sort(lot[:most]).tolist()
-    ]
-
-
-def _trial(
-    sight: NeighbourSight, piece: Piece, owner: int, held: PooledSamples, nodes: Sequence[int]
-) -> Trial:
-    losses = held.samples.losses(sight.completed([piece]))
-    means = [losses[held.holder == node].mean() for node in nodes]
-    asked = (held.holder == owner) | (held.holder == TEST)
-    auc = roc(-losses[asked], held.holder[asked] == owner).auc
-    return Trial(
-        sight.round,
-        min(sight.observer.members),
-        piece.sender,
-        owner,
-        len(piece.coordinates),
-        auc,
-        nodes[int(np.argmin(means))],
-        len(nodes),
-    )
 
 
 @dataclass(frozen=True)
@@ -253,6 +209,71 @@ def linkability(trials: Sequence[Trial], confidence: float = 0.95) -> Linkabilit
         by_node=by_node,
         by_round=_means(trials, lambda trial: trial.round, _hit),
     )
+
+
+@dataclass(frozen=True)
+class LinkReport:
+    """Both measures of all tried pieces."""
+
+    loss: LossAttack
+    link: Linkability
+
+    def figures(self) -> dict[str, list[dict[str, Any]]]:
+        """A row for each."""
+        return {"loss attack": [asdict(self.loss)], "linkability": [asdict(self.link)]}
+
+
+@dataclass(eq=False)
+class Linking:
+    """Tries the pieces that neighbours are sent, ``most`` of a round: each takes a forward pass of
+    all samples. ``owners`` is whose each sender is.
+
+    An observer does not lay a piece to itself: it knows what it sent.
+    """
+
+    held: PooledSamples
+    owners: Mapping[int, int]
+    most: int = MOST_PIECES
+    seed: int = 0
+    trials: list[Trial] = field(default_factory=list)
+    name: ClassVar[str] = "linkability"
+
+    def __post_init__(self) -> None:
+        if self.most < 1:
+            raise InvalidSetting("most", self.most, "at least 1 piece a round")
+
+    def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
+        """Try the pieces of a neighbour's round."""
+        if not isinstance(sight, NeighbourSight):
+            return
+        observer = min(sight.observer.members)
+        nodes = [node for node in self.held.nodes if node != observer]
+        if not nodes:
+            raise InvalidSetting("training sets", "none", "those of nodes other than the observer")
+        known = [piece for piece in sight.fresh if self.owners.get(piece.sender) in nodes]
+        lot = Stream(self.seed, "pieces to try", sight.round, observer)
+        chosen = np.sort(lot.permutations(1, len(known))[0][: self.most]).tolist()
+        self.trials += [self._trial(sight, known[at], nodes) for at in chosen]
+
+    def report(self) -> LinkReport:
+        """How much pieces say, and how often they were laid to their owner."""
+        return LinkReport(loss_mia(self.trials), linkability(self.trials))
+
+    def _trial(self, sight: NeighbourSight, piece: Piece, nodes: Sequence[int]) -> Trial:
+        holder, owner = self.held.holder, self.owners[piece.sender]
+        losses = self.held.samples.losses(sight.completed([piece]))
+        means = [losses[holder == node].mean() for node in nodes]
+        asked = (holder == owner) | (holder == TEST)
+        return Trial(
+            sight.round,
+            min(sight.observer.members),
+            piece.sender,
+            owner,
+            len(piece.coordinates),
+            roc(-losses[asked], holder[asked] == owner).auc,
+            nodes[int(np.argmin(means))],
+            len(nodes),
+        )
 
 
 def _check(trials: Sequence[Trial]) -> None:

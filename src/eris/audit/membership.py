@@ -1,4 +1,4 @@
-"""The membership audit of a run: from an observer's views over scores to statistics.
+"""The membership attack on a run: from an observer's views over scores to statistics.
 
 Scores never look at the truth, and what is guessed from them is fixed in advance: the top third is
 in, the bottom third is out. Statistics compare with the truth afterwards.
@@ -6,26 +6,30 @@ in, the bottom third is out. Statistics compare with the truth afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
 from eris.audit.alignment import ALIGNED, COSINE, NAMES, PAPER, Aligner, Alignment, Scores
+from eris.audit.attack import FinalModel
 from eris.audit.candidates import Candidates
+from eris.audit.exposure import Exposed, Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.joint import JointRegression
+from eris.audit.neighbour import NeighbourSight
 from eris.audit.one_run import Bound, bound
 from eris.audit.paper_measure import PaperMeasure, paper_measure, paper_measures
 from eris.audit.roc import Roc, roc
 from eris.audit.statistics import FEWEST, Pooled, pooled
-from eris.audit.watch import Sight, Watch
+from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
-from eris.core.vectors import Indices, Vector
+from eris.core.vectors import Indices
 from eris.protocol.observers import Observer
-from eris.protocol.transcript import Record
 
 LOSS, JOINT = "loss", "joint"
+FINAL = "final model"
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,18 @@ class Everyone:
 class MembershipReport:
     """All findings of an audit, and the scores they come from."""
 
-    findings: tuple[Finding, ...]
-    everyone: tuple[Everyone, ...]
-    scores: Mapping[tuple[str, str], Scores] = field(repr=False)
+    findings: tuple[Finding, ...] = ()
+    everyone: tuple[Everyone, ...] = ()
+    exposed: tuple[Exposed, ...] = ()
+    scores: Mapping[tuple[str, str], Scores] = field(default_factory=dict, repr=False)
     """By observer and score: summed over the rounds, of the candidates that were judged."""
-    judged: Mapping[str, Indices] = field(repr=False)
+    judged: Mapping[str, Indices] = field(default_factory=dict, repr=False)
+    exposures: tuple[Exposure, ...] = field(default=(), repr=False)
+
+    def figures(self) -> dict[str, list[dict[str, Any]]]:
+        """All that was judged."""
+        tables = {name: getattr(self, name) for name in ("findings", "everyone", "exposed")}
+        return {name: [asdict(row) for row in rows] for name, rows in tables.items()}
 
     def finding(self, observer: str, score: str) -> Finding:
         """The finding of that observer and score."""
@@ -91,66 +102,104 @@ class MembershipReport:
         raise InvalidSetting("finding", f"{observer}/{score}", f"one of {known}")
 
 
-class MembershipAudit:
-    """Attacks what the observers of a :class:`Watch` see, round by round.
+@dataclass(frozen=True, kw_only=True)
+class Levels:
+    """How scores are judged."""
+
+    draws: int = 1000
+    delta: float = 1e-5
+    confidence: float = 0.95
+    seed: int = 0
+
+
+class Membership:
+    """What the membership attacks on both kinds of runs share: the end of it.
+
+    Whoever is given the trained model alone scores a candidate by −ℓ there.
+    """
+
+    name: ClassVar[str] = "membership"
+    rounds = 0
+    """How many rounds have been seen."""
+
+    def __init__(
+        self, samples: SampleModel, candidates: Candidates, levels: Levels | None = None
+    ) -> None:
+        self.samples, self.candidates, self.levels = samples, candidates, levels or Levels()
+        self._final: Scores | None = None
+
+    def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
+        """Score every candidate."""
+        if isinstance(sight, FinalModel):
+            self._final = -self.samples.losses(sight.model)
+
+    def report(self) -> MembershipReport:
+        """Compare the guesses with the truth."""
+        if not self.rounds and self._final is None:
+            raise InvalidSetting("rounds", 0, "at least one round to audit")
+        judge = Judge(self.candidates, self.levels)
+        if self.rounds:
+            self._judge(judge)
+        if self._final is not None:
+            judge.add(FINAL, LOSS, self._final[None], np.arange(len(self.candidates)), 0.0)
+        return judge.report()
+
+    def _judge(self, judge: Judge) -> None:
+        """Hand in the scores of the rounds."""
+
+
+class MembershipAudit(Membership):
+    """Attacks what the observers of a run with aggregators see, round by round.
 
     ``joint`` and ``losses`` are the numbers of the observers for which the regression and the loss
     of the completed model are computed as well: they cost more than the alignment, which every
-    observer has. ``also`` are shown every sight.
+    observer has. ``exposures`` collect what the theory's bounds need of observers with a
+    regression.
     """
 
     def __init__(
         self,
-        watch: Watch,
+        observers: Sequence[Observer],
         samples: SampleModel,
         candidates: Candidates,
+        levels: Levels | None = None,
         *,
         joint: Sequence[int] = (),
         losses: Sequence[int] = (),
-        also: Sequence[Callable[[Sight], None]] = (),
-        seed: int = 0,
+        exposures: Sequence[Exposure] = (),
     ) -> None:
-        self.watch, self.samples, self.candidates = watch, samples, candidates
-        self._also = tuple(also)
-        self._seed, self._losses = seed, tuple(losses)
-        self._joint = {o: JointRegression(candidates, seed=seed) for o in joint}
+        super().__init__(samples, candidates, levels)
+        self.observers, self.exposures = tuple(observers), tuple(exposures)
+        self._joint = {o: JointRegression(candidates, seed=self.levels.seed) for o in joint}
+        self._round = 0
         self._scores: dict[str, list[Scores]] = {name: [] for name in NAMES}
         self._visible: list[Scores] = []
         self._loss: dict[int, list[Scores]] = {o: [] for o in losses}
 
-    @property
-    def rounds(self) -> int:
-        """How many rounds have been taken in."""
-        return len(self._visible)
-
-    def take(self, round: int, records: Iterable[Record]) -> None:
-        """Attack a round; one of which nothing reached anybody does not count."""
-        count = len(self.watch.observers)
-        scores = {name: np.zeros((count, len(self.candidates))) for name in NAMES}
-        visible = np.zeros((count, len(self.candidates.clients)))
-        any_seen = False
-        for sight in self.watch.follow(round, records):
-            any_seen = True
-            rows = list(sight.observers)
-            for look in self._also:
-                look(sight)
-            aligned = self._attack(sight)
-            visible[rows] = aligned.visible
-            for name in NAMES:
-                scores[name][rows] = aligned.scores[name]
-            for observer in self._losses:
-                if observer in rows:
-                    self._loss[observer].append(self._completed(sight, observer))
-        if not any_seen:
+    def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
+        """Score every candidate by what these observers have of a round."""
+        if not isinstance(sight, Sight):
+            super().see(sight)
             return
+        if sight.round != self._round:
+            self._begin(sight.round)
+        for exposure in self.exposures:
+            exposure(sight)
+        rows, aligned = list(sight.observers), self._attack(sight)
+        self._visible[-1][rows] = aligned.visible
         for name in NAMES:
-            self._scores[name].append(scores[name].astype(np.float32))
-        self._visible.append(visible)
+            self._scores[name][-1][rows] = aligned.scores[name]
+        for observer, scores in self._loss.items():
+            if observer in rows:
+                scores.append(self._completed(sight, observer))
 
-    def skip(self, round: int, records: Iterable[Record]) -> None:
-        """Follow a round without attacking it."""
-        for _ in self.watch.follow(round, records):
-            pass
+    def _begin(self, round: int) -> None:
+        """What an observer does not see of a round scores 0."""
+        count = len(self.observers)
+        self._round, self.rounds = round, self.rounds + 1
+        for name in NAMES:
+            self._scores[name].append(np.zeros((count, len(self.candidates)), np.float32))
+        self._visible.append(np.zeros((count, len(self.candidates.clients))))
 
     def _attack(self, sight: Sight) -> Alignment:
         """Everything that takes the candidates' gradients, in one pass over them."""
@@ -178,14 +227,8 @@ class MembershipAudit:
 
     # -- what came of it ----------------------------------------------------------------------
 
-    def report(
-        self, *, draws: int = 1000, delta: float = 1e-5, confidence: float = 0.95
-    ) -> MembershipReport:
-        """Compare the guesses with the truth."""
-        if not self.rounds:
-            raise InvalidSetting("rounds", 0, "at least one round to audit")
-        judge = Judge(self.candidates, self._seed, draws, delta, confidence)
-        for number, observer in enumerate(self.watch.observers):
+    def _judge(self, judge: Judge) -> None:
+        for number, observer in enumerate(self.observers):
             places = judged_places(observer, self.candidates)
             asked = np.isin(self.candidates.clients, self.candidates.client[places])
             visible = float(np.mean([seen[number][asked] for seen in self._visible]))
@@ -198,10 +241,20 @@ class MembershipAudit:
             if number in self._joint:
                 once = self._joint[number].scores()[None]
                 judge.add(observer.name, JOINT, once, places, visible)
-        owners = [o for o, w in enumerate(self.watch.observers) if w.kind == "aggregator"]
+        owners = [o for o, w in enumerate(self.observers) if w.kind == "aggregator"]
         told = self.candidates.included.any() and not self.candidates.included.all()
         shown = (PAPER, ALIGNED, COSINE) if len(owners) > 1 and told else ()
-        return judge.report(tuple(self._everyone(judge, name, owners) for name in shown))
+        judge.everyone = tuple(self._everyone(judge, name, owners) for name in shown)
+        judge.exposed, judge.exposures = tuple(self._theory(judge)), self.exposures
+
+    def _theory(self, judge: Judge) -> Iterator[Exposed]:
+        for exposure in self.exposures:
+            name = self.observers[exposure.observer].name
+            for finding in judge.findings:
+                if (finding.observer, finding.score) == (name, JOINT):
+                    asked = self.candidates.client[judge.judged[name]]
+                    found = exposure.exposed(name, finding.pooled, len(set(asked.tolist())))
+                    yield from () if found is None else (found,)
 
     def _everyone(self, judge: Judge, name: str, owners: Sequence[int]) -> Everyone:
         truth, client = self.candidates.included, self.candidates.client
@@ -212,7 +265,8 @@ class MembershipAudit:
         worst = int(np.argmax([found.right for found in guessed]))
         mean = most = None
         if np.bincount(client).max() >= FEWEST:
-            each = paper_measures(scores, client, truth, seed=self._seed, draws=judge.draws)
+            seed, draws = self.levels.seed, self.levels.draws
+            each = paper_measures(scores, client, truth, seed=seed, draws=draws)
             mean, most, worst = each.mean, each.worst, each.worst_observer
         best = max(guessed, key=lambda found: found.right)
         return Everyone(
@@ -220,7 +274,7 @@ class MembershipAudit:
             len(owners),
             mean,
             most,
-            self.watch.observers[owners[worst]].name,
+            self.observers[owners[worst]].name,
             float(np.mean([found.accuracy for found in guessed])),
             best.accuracy,
             float(np.mean(curves)),
@@ -241,54 +295,37 @@ def judged_places(observer: Observer, candidates: Candidates) -> Indices:
     return np.arange(len(candidates))
 
 
-def final_model(
-    samples: SampleModel, candidates: Candidates, model: Vector, judge: Judge | None = None
-) -> MembershipReport:
-    """The audit of someone who is given the trained model and nothing else: −ℓ of every candidate.
-
-    This is the least that any training gives away.
-    """
-    judge = judge or Judge(candidates)
-    scores = -samples.losses(model)[None]
-    judge.add("final model", LOSS, scores, np.arange(len(candidates)), 0.0)
-    return judge.report(())
-
-
 class Judge:
     """Turns scores into findings."""
 
-    def __init__(
-        self,
-        candidates: Candidates,
-        seed: int = 0,
-        draws: int = 1000,
-        delta: float = 1e-5,
-        confidence: float = 0.95,
-    ) -> None:
-        self.candidates, self.draws = candidates, draws
-        self._seed, self._delta, self._confidence = seed, delta, confidence
-        self._findings: list[Finding] = []
-        self._scores: dict[tuple[str, str], Scores] = {}
-        self._judged: dict[str, Indices] = {}
+    def __init__(self, candidates: Candidates, levels: Levels | None = None) -> None:
+        self.candidates, self.levels = candidates, levels or Levels()
+        self.findings: list[Finding] = []
+        self.scores: dict[tuple[str, str], Scores] = {}
+        self.judged: dict[str, Indices] = {}
+        self.everyone: tuple[Everyone, ...] = ()
+        self.exposed: tuple[Exposed, ...] = ()
+        self.exposures: tuple[Exposure, ...] = ()
 
     def add(self, observer: str, score: str, each: Scores, places: Indices, visible: float) -> None:
         """An observer's scores (rounds, candidates)."""
+        levels = self.levels
         truth, client = self.candidates.included[places], self.candidates.client[places]
         each = each[:, places]
         summed = each.sum(axis=0)
-        self._scores[observer, score], self._judged[observer] = summed, places
+        self.scores[observer, score], self.judged[observer] = summed, places
         if len(places) == 0 or truth.all() or not truth.any():
             return  # nobody to tell apart
-        over_all = pooled(summed, truth, self._confidence)
+        over_all = pooled(summed, truth, levels.confidence)
         shown, reason = self.bound(over_all)
         right = max((pooled(one, truth) for one in each), key=lambda found: found.right)
         best, _ = self.bound(right, looks=len(each))
         measure = None
         if np.bincount(client).max() >= FEWEST:
-            measure = paper_measure(each, client, truth, seed=self._seed, draws=self.draws)
-        self._findings.append(
+            measure = paper_measure(each, client, truth, seed=levels.seed, draws=levels.draws)
+        self.findings.append(
             Finding(observer, score, len(places), len(each), visible, measure, over_all,
-                    roc(summed, truth, self._confidence), shown, best, reason)
+                    roc(summed, truth, levels.confidence), shown, best, reason)
         )  # fmt: skip
 
     def bound(self, found: Pooled, looks: int = 1) -> tuple[Bound | None, str]:
@@ -296,13 +333,12 @@ class Judge:
         if not self.candidates.coins:
             return None, "membership was not decided by fair coins"
         try:
-            count, right = found.guesses, found.right
-            return bound(
-                found.canaries, count, right, self._delta, self._confidence, looks=looks
-            ), ""
+            levels = self.levels.delta, self.levels.confidence
+            return bound(found.canaries, found.guesses, found.right, *levels, looks=looks), ""
         except InvalidSetting as few:
             return None, str(few)
 
-    def report(self, everyone: tuple[Everyone, ...]) -> MembershipReport:
-        """All findings so far."""
-        return MembershipReport(tuple(self._findings), everyone, self._scores, self._judged)
+    def report(self) -> MembershipReport:
+        """All of it."""
+        return MembershipReport(tuple(self.findings), self.everyone, self.exposed, self.scores,
+                                self.judged, self.exposures)  # fmt: skip

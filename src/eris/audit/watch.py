@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Indices, Vector
 from eris.protocol.agreement import Agreement, Key, Segment
-from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
 from eris.protocol.replica import Replica
 from eris.protocol.settings import Settings
-from eris.protocol.transcript import Record
+from eris.protocol.standing import Scheduled
+from eris.protocol.transcript import Record, Transcript
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,15 @@ class Sight:
 class Watch:
     """The observers of one run of a federation with aggregators.
 
+    ``frame`` says what was agreed and who was who in which epoch; its records are not looked at.
     ``initial`` is the model everyone started from, which every member has.
     """
 
-    def __init__(
-        self, settings: Settings, view: View, initial: Vector, observers: Sequence[Observer]
-    ) -> None:
+    def __init__(self, frame: Transcript, initial: Vector, observers: Sequence[Observer]) -> None:
         if not observers:
             raise InvalidSetting("observers", "none", "at least one")
-        self.agreement = Agreement(settings, view)
+        self._frame, self._views = frame, [Scheduled(frame.view_of(), 1)]
+        self.agreement = Agreement(Settings.from_canonical(frame.settings), frame.view_of())
         self.observers = tuple(observers)
         # Every observer starts from the same; where results did not reach all, ways part.
         known = _Known(self.agreement, Replica(self.agreement, initial))
@@ -146,6 +146,7 @@ class Watch:
         """A round's messages; each sight holds until the next one is asked for."""
         heard = _Round(self.agreement, round)
         public: dict[int, list[int]] = defaultdict(list)
+        before: dict[int, list[int]] = defaultdict(list)  # of earlier rounds: known as this began
         messages: list[Result | Snapshot] = []
         for one in map(Heard.of, records):
             message = one.message
@@ -154,7 +155,8 @@ class Watch:
                     heard.note(observer, message)
             elif isinstance(message, Result | Snapshot) and (observers := self._who(one)):
                 for observer in observers:
-                    public[observer].append(len(messages))
+                    early = message.header.round < round
+                    (before if early else public)[observer].append(len(messages))
                 messages.append(message)
                 if isinstance(message, Result) and message.header.round == round:
                     heard.results.setdefault(message.header.key, message)
@@ -168,6 +170,12 @@ class Watch:
         }
         if not messages and not heard.contributions:
             return  # a round of which nothing reached anybody here
+        self._go_by({result.header.epoch for result in heard.results.values()}, round)
+        if before:
+            self._part(before)
+            for company, known in self._groups:
+                told = [messages[i] for i in before.get(company[0], ())]
+                known.advance(_Round(self.agreement, round), company[0], told)
         self._part(public)
         for company, known in self._groups:
             model = known.replica.model.copy()
@@ -195,6 +203,12 @@ class Watch:
         if self._taps:
             found += [o for o in self._taps if self.observers[o].sees(one)]
         return found
+
+    def _go_by(self, epochs: set[int], round: int) -> None:
+        """From this round on, judge results by the view of their epochs, as members do."""
+        if epochs and (view := self._frame.view_of(epochs)) != self._views[-1].view:
+            self._views.append(Scheduled(view, round))
+            self.agreement.schedule(self._views)
 
     def _part(self, public: Mapping[int, list[int]]) -> None:
         """Give observers that received other results than their company a replica of their own."""

@@ -51,6 +51,10 @@ def audit(
             "or final-model; repeat for several. All usual ones if left out.",
         ),
     ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(help="An attack by its name; repeat for several. All there are if left out."),
+    ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[
         Path | None,
@@ -103,7 +107,9 @@ def audit(
 
     if not 0 <= delta < 1:
         raise InvalidSetting("--delta", delta, "a number in [0, 1)")
-    options = AuditOptions(every=every, seed=seed, confidence=confidence, delta=delta)
+    options = AuditOptions(
+        every=every, attacks=tuple(attack or ()), seed=seed, confidence=confidence, delta=delta
+    )
     found = files.recording(run, kept_runs(runs), candidates=candidates is not None)
     folder = found.path.parent
     json, pictures = json or folder / "audit.json", pictures or folder / "audit"
@@ -185,7 +191,8 @@ def _show(
             console.print(*(parts(part, console) if isinstance(part, Table) else [part]))
         report.write(report.document(outcome, name), json)
         made = draw(outcome, candidates, pictures)
-        console.print(f"\nPictures: {', '.join(map(str, made))}", markup=False, soft_wrap=True)
+        if made:
+            console.print(f"\nPictures: {', '.join(map(str, made))}", markup=False, soft_wrap=True)
     else:
         for part in report.ranked(outcome, candidates, subject.frame.membership.members):
             console.print(part)

@@ -16,9 +16,9 @@ from eris.audit.alignment import ALIGNED, COSINE, NORMALISED, PAPER
 from eris.audit.candidates import Candidates
 from eris.audit.exposure import Exposed
 from eris.audit.gaussian import WeightHistogram
-from eris.audit.membership import JOINT, LOSS, Finding
+from eris.audit.membership import FINAL, JOINT, LOSS, Finding
 from eris.audit.roc import roc_curve
-from eris.experiments.audit_report import FINAL, observers
+from eris.experiments.audit_report import observers
 from eris.experiments.auditing import Outcome
 
 COLOURS = {
@@ -54,15 +54,15 @@ def draw(outcome: Outcome, candidates: Candidates, folder: Path) -> list[Path]:
     if watched:
         every = int(outcome.about.get("audited every", 1))
         made += [_rounds(every, watched, folder / "rounds.png")]
-    looked = [one for one in outcome.exposures if one.updates.statistics]
+    looked = [one for one in outcome.report.exposures if one.updates.statistics]
     if looked:
-        seen = [one.observer for one in outcome.exposed]
+        seen = [one.observer for one in outcome.report.exposed]
         names = seen if len(seen) == len(looked) else [f"observer {o.observer}" for o in looked]
         for what in ("weights", "updates"):
             histograms = [getattr(one, what) for one in looked]
             made += [_values(what, dict(zip(names, histograms, strict=True)), folder)]
-    if outcome.exposed:
-        made += [_bounds(outcome.exposed, folder / "bound.png")]
+    if outcome.report.exposed:
+        made += [_bounds(outcome.report.exposed, folder / "bound.png")]
     return made
 
 

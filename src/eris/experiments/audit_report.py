@@ -16,7 +16,8 @@ from rich.text import Text
 
 from eris.audit.alignment import ALIGNED, COSINE, NORMALISED, PAPER
 from eris.audit.candidates import Candidates
-from eris.audit.membership import JOINT, LOSS, Everyone, Finding
+from eris.audit.exposure import Exposed
+from eris.audit.membership import FINAL, JOINT, LOSS, Everyone, Finding
 from eris.audit.one_run import Bound
 from eris.audit.paper_measure import PaperMeasure
 from eris.data.cache import write_atomically
@@ -32,7 +33,6 @@ MEANINGS = {
 }
 STRONGEST = (JOINT, COSINE, LOSS)
 """Which score speaks for an observer; chosen before any truth is looked at."""
-FINAL = "final model"
 HIGHEST = 10
 WIDTH = 110
 """Columns that the tables take."""
@@ -53,6 +53,7 @@ def shown(outcome: Outcome, coordinates: int) -> Iterator[RenderableType]:
     """The audit on a screen; ``coordinates`` are those of the whole model."""
     yield about(outcome)
     blocks, folded = observers(outcome)
+    exposed = outcome.report.exposed
     for name, findings in blocks.items():
         asked = "candidates" if "candidates" in outcome.about else "canaries"
         yield Text(f"\n{seen(name, findings[0], coordinates, asked)}", style="bold")
@@ -66,12 +67,25 @@ def shown(outcome: Outcome, coordinates: int) -> Iterator[RenderableType]:
         yield everyone(outcome.report.everyone)
     yield Text("\nε promised and ε found", style="bold")
     yield promised(outcome, blocks)
-    if outcome.exposed:
+    if exposed:
         yield Text("\nbound and measurement, in nats about one client (mean)", style="bold")
-        yield theory(outcome)
-    yield Text("")
-    for line in LEGEND:
-        yield Text(line, style="dim")
+        yield theory(exposed)
+    yield from others(outcome)
+    if blocks:
+        yield Text("")
+        for line in LEGEND:
+            yield Text(line, style="dim")
+
+
+def others(outcome: Outcome) -> Iterator[RenderableType]:
+    """What attacks found that have no tables made for them: every figure, by its title."""
+    for name, rows in outcome.others().items():
+        yield Text(f"\n{name}", style="bold")
+        titles = dict.fromkeys(title for row in rows for title in row)
+        table = Table(*titles, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        for row in rows:
+            table.add_row(*(_cell(row.get(title)) for title in titles))
+        yield table
 
 
 def about(outcome: Outcome) -> Table:
@@ -217,12 +231,12 @@ def promised(outcome: Outcome, blocks: Mapping[str, list[Finding]]) -> Table:
     return grid
 
 
-def theory(outcome: Outcome) -> Table:
+def theory(exposed: Sequence[Exposed]) -> Table:
     """Theorem 3.3 for what was seen, and what right guesses prove."""
     table = Table("observer", "coordinates a round", "bound, as ERIS F.1 reads it",
                   "bound, given the data", "measured", "all there is",
                   box=None, padding=(0, 1, 0, 0), pad_edge=False)  # fmt: skip
-    for found in outcome.exposed:
+    for found in exposed:
         honest = "infinite: none holds" if math.isinf(found.honest) else _number(found.honest)
         table.add_row(
             found.observer,
@@ -261,6 +275,7 @@ def ranked(
             whose = Text(f"{client} ({members[client]})")
             table.add_row(str(place), whose, f"{values[row]:.4g}", f"{100 * below:.0f} %")
         yield table
+    yield from others(outcome)
     yield Text(
         "\nNo truth was given, so nothing is judged: a score says who looks most like a member, "
         "not that it is one. Put samples beside it that are certainly out.",
@@ -290,9 +305,11 @@ def scores_document(outcome: Outcome, candidates: Candidates, run: str) -> dict[
     ]
     exposed = [
         {key: asdict(found)[key] for key in ("observer", "rounds", "coordinates", "share")}
-        for found in outcome.exposed
+        for found in outcome.report.exposed
     ]
-    return {"run": run, "about": outcome.to_json()["about"], "scores": scores, "exposed": exposed}
+    whole = outcome.to_json()
+    found = {"about": whole["about"], "scores": scores, "exposed": exposed}
+    return {"run": run, **found, **{name: whole[name] for name in outcome.others()}}
 
 
 def write(document: Mapping[str, Any], path: Path) -> None:
@@ -319,6 +336,14 @@ def _share(value: float | None) -> str:
 
 def _bound(found: Bound | None) -> tuple[str, str]:
     return ("–", "–") if found is None else (f"{found.epsilon:.2f}", f"{found.ceiling:.2f}")
+
+
+def _cell(value: Any) -> str:
+    """
+    >>> _cell(None), _cell(3), _cell(0.12345), _cell("anna")
+    ('–', '3', '0.123', 'anna')
+    """
+    return "–" if value is None else _number(value) if isinstance(value, float) else str(value)
 
 
 def _number(value: float) -> str:

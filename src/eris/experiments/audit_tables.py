@@ -275,62 +275,44 @@ class Line:
     @classmethod
     def of(cls, outcomes: Sequence[Mapping[str, Any]]) -> Line:
         """From the outcomes of a row."""
-        one = [_Figures(outcome) for outcome in outcomes]
 
         def mean(values: Sequence[float | None]) -> float | None:
             there = [value for value in values if value is not None]
             return float(np.mean(there)) if there else None
 
-        return cls(*(mean(column) for column in zip(*(f.values() for f in one), strict=True)))
+        return cls(*(mean(column) for column in zip(*map(_figures, outcomes), strict=True)))
 
 
-class _Figures:
-    """What a table shows of one outcome."""
+def _figures(outcome: Mapping[str, Any]) -> tuple[float | None, ...]:
+    """What a line shows of one outcome."""
 
-    def __init__(self, outcome: Mapping[str, Any]) -> None:
-        self._outcome = outcome
-        watching = ("aggregator", "server", "coalition", "neighbour")
-        names = [found["observer"] for found in outcome["findings"]]
-        self._main = next((n for n in names if n.startswith(watching)), None)
+    def found(observer: str, score: str) -> Mapping[str, Any] | None:
+        return next((one for one in outcome["findings"] if one["score"] == score
+                     and one["observer"].startswith(observer)), None)  # fmt: skip
 
-    def values(self) -> tuple[float | None, ...]:
-        everyone = next((e for e in self._outcome["everyone"] if e["score"] == "paper"), None)
-        accuracy = self._outcome["about"].get("metrics", {}).get("accuracy")
-        joint, main = self._finding(self._main, "joint"), self._finding(self._main, "paper")
-        main = main or self._finding(self._main, "aligned")
-        loss = self._finding(self._main, "loss")
-        member = self._finding("member", "paper")
-        member_joint, final = self._finding("member", "joint"), self._finding("final", "loss")
-        spent = (self._outcome.get("accounted") or {}).get("epsilon")
-        bound = (joint or main or {}).get("bound") or {}
-        return (
-            accuracy,
-            _measure(loss, "accuracy"),
-            _measure(main, "accuracy"),
-            _of_all(everyone, "mean"),
-            _of_all(everyone, "worst"),
-            _measure(main, "null_mean"),
-            _measure(member, "accuracy"),
-            _measure(final, "accuracy"),
-            joint["pooled"]["accuracy"] if joint else None,
-            joint["roc"]["auc"] if joint else None,
-            member_joint["roc"]["auc"] if member_joint else None,
-            bound.get("epsilon"),
-            bound.get("ceiling"),
-            spent,
-        )
-
-    def _finding(self, observer: str | None, score: str) -> Mapping[str, Any] | None:
-        if observer is None:
-            return None
-        return next(
-            (
-                found
-                for found in self._outcome["findings"]
-                if found["observer"].startswith(observer) and found["score"] == score
-            ),
-            None,
-        )
+    watching = ("aggregator", "server", "coalition", "neighbour")
+    names = [one["observer"] for one in outcome["findings"]]
+    first = next((name for name in names if name.startswith(watching)), "nobody")
+    everyone = next((one for one in outcome["everyone"] if one["score"] == "paper"), None)
+    joint, main = found(first, "joint"), found(first, "paper") or found(first, "aligned")
+    member_joint = found("member", "joint")
+    bound = (joint or main or {}).get("bound") or {}
+    return (
+        outcome["about"].get("metrics", {}).get("accuracy"),
+        _measure(found(first, "loss"), "accuracy"),
+        _measure(main, "accuracy"),
+        _of_all(everyone, "mean"),
+        _of_all(everyone, "worst"),
+        _measure(main, "null_mean"),
+        _measure(found("member", "paper"), "accuracy"),
+        _measure(found("final", "loss"), "accuracy"),
+        joint["pooled"]["accuracy"] if joint else None,
+        joint["roc"]["auc"] if joint else None,
+        member_joint["roc"]["auc"] if member_joint else None,
+        bound.get("epsilon"),
+        bound.get("ceiling"),
+        (outcome.get("accounted") or {}).get("epsilon"),
+    )
 
 
 def _of_all(everyone: Mapping[str, Any] | None, what: str) -> float | None:

@@ -8,27 +8,23 @@ see. All of it follows from a recipe.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
 
 from eris.audit.accounting import Accounted, accounted
+from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
-from eris.audit.exposure import Exposed, Exposure
+from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.linkability import true_owners
-from eris.audit.membership import (
-    JOINT,
-    Judge,
-    MembershipAudit,
-    MembershipReport,
-    final_model,
-)
-from eris.audit.neighbour import NeighbourAudit, NeighbourWatch
+from eris.audit.linked import NeighbourAudit
+from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
+from eris.audit.neighbour import Neighbourhood
 from eris.audit.watch import Watch
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, one_of
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.experiments.assembly import Assembly
@@ -36,7 +32,6 @@ from eris.experiments.canaries import canaries_of
 from eris.experiments.observers import FINAL_MODEL, named, usual
 from eris.experiments.store import finite
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.membership import View
 from eris.protocol.observers import Observer
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
@@ -48,23 +43,24 @@ Tell = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class AuditOptions:
+class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
     ``every`` so many rounds are attacked; ``joint`` and ``losses`` observers of each name get the
-    regression and the loss of the completed model as well.
+    regression and the loss of the completed model as well. ``attacks`` are names in ``ATTACKS``
+    (all of them if none).
     """
 
     observers: tuple[str, ...] = ()
     every: int = 1
     joint: int = 1
     losses: int = 1
-    draws: int = 1000
-    delta: float = 1e-5
-    confidence: float = 0.95
-    seed: int = 0
+    attacks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in self.attacks:
+            if name not in ATTACKS:
+                raise InvalidSetting("attack", name, one_of([*ATTACKS], name))
         if self.every < 1:
             raise InvalidSetting("every", self.every, "at least 1")
         if not 0 < self.confidence < 1:
@@ -108,14 +104,6 @@ class Subject:
         """What the attacker computes with."""
         return SampleModel.of(self.module, self.loss, self.candidates, self.running_statistics)
 
-    @property
-    def everyone(self) -> View:
-        """All that ever took part, in one view."""
-        views = list(self.frame.epochs.values()) or [self.frame.membership]
-        clients = tuple(sorted({client for view in views for client in view.clients}))
-        whole = views[-1]
-        return View(whole.members, clients, whole.owners, self.frame.membership.samples)
-
 
 def agreed(text: str) -> Settings | GossipSettings:
     """The settings of a transcript."""
@@ -128,10 +116,22 @@ class Outcome:
     """What an audit found, and what it found it on."""
 
     about: Mapping[str, Any]
-    report: MembershipReport
-    exposed: tuple[Exposed, ...] = ()
+    reports: Mapping[str, AttackReport]
+    """By the attack's name."""
     accounted: Accounted | None = None
-    exposures: tuple[Exposure, ...] = field(default=(), repr=False)
+
+    @property
+    def report(self) -> MembershipReport:
+        """That of the membership attack; an empty one if it was not asked for."""
+        found = self.reports.get(Membership.name)
+        return found if isinstance(found, MembershipReport) else MembershipReport()
+
+    def others(self) -> dict[str, Any]:
+        """The figures of all other attacks."""
+        found: dict[str, Any] = {}
+        for name, report in self.reports.items():
+            found |= {} if name == Membership.name else report.figures()
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """All figures as JSON has them; what is infinite is null."""
@@ -140,10 +140,9 @@ class Outcome:
             spent = asdict(self.accounted) | {"epsilon": self.accounted.epsilon}
         found = {
             "about": self.about,
-            "findings": [asdict(finding) for finding in self.report.findings],
-            "everyone": [asdict(finding) for finding in self.report.everyone],
-            "exposed": [asdict(finding) for finding in self.exposed],
+            **self.report.figures(),
             "accounted": spent,
+            **self.others(),
         }
         return {name: finite(value) for name, value in found.items()}
 
@@ -152,92 +151,73 @@ class Audit:
     """An audit under way: rounds go in, an outcome comes out."""
 
     def __init__(self, subject: Subject, options: AuditOptions) -> None:
-        self.subject, self.options = subject, options
+        self.subject, self.options, self.samples = subject, options, subject.samples
         names = options.observers or tuple(usual(subject.frame))
         self._final = FINAL_MODEL in names
-        observers: list[Observer] = []
-        joint: list[int] = []
-        losses: list[int] = []
+        self.observers: list[Observer] = []
+        self.joint: list[int] = []
+        self.losses: list[int] = []
         for name in names:
-            found = [o for o in named(name, subject.frame, options.seed) if o not in observers]
-            start = len(observers)
-            joint += range(start, start + min(len(found), options.joint))
-            losses += range(start, start + min(len(found), options.losses))
-            observers += found
-        self._samples = subject.samples
-        self._exposures: list[Exposure] = []
-        self._audit: MembershipAudit | NeighbourAudit | None = None
-        self._observers, self._joint, self._losses = observers, joint, losses
+            found = named(name, subject.frame, options.seed)
+            found = [observer for observer in found if observer not in self.observers]
+            start = len(self.observers)
+            self.joint += range(start, start + min(len(found), options.joint))
+            self.losses += range(start, start + min(len(found), options.losses))
+            self.observers += found
+        self.owners: dict[int, int] = {}
+        """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
+        self.watch = self._watch()
+        self.attacks = [ATTACKS[name](self) for name in options.attacks or ATTACKS]
 
-    def _begin(self, records: Sequence[Record]) -> MembershipAudit | NeighbourAudit:
-        observers, joint, losses = self._observers, self._joint, self._losses
-        subject, settings, seed = self.subject, self.subject.settings, self.options.seed
+    def _watch(self) -> Watch | Neighbourhood:
+        subject, settings = self.subject, self.subject.settings
+        if not self.observers:
+            return Neighbourhood(())  # nobody who is sent a message
         if isinstance(settings, GossipSettings):
-            watches = [NeighbourWatch(settings, subject.initial, one) for one in observers]
-            # Who is behind a sender: for the attacker that is told, and never for the other.
-            owners = true_owners(settings, records)
-            return NeighbourAudit(
-                watches, self._samples, subject.candidates, owners=owners, seed=seed
-            )
-        clients = subject.candidates.clients
-        self._exposures = [
-            Exposure(number, clients, settings.n, noise=subject.noise, seed=seed)
-            for number in joint
-        ]
-        watch = Watch(settings, subject.everyone, subject.initial, observers)
-        return MembershipAudit(
-            watch, self._samples, subject.candidates,
-            joint=joint, losses=losses, also=self._exposures, seed=seed,
-        )  # fmt: skip
+            return Neighbourhood.of(settings, subject.initial, self.observers)
+        return Watch(subject.frame, subject.initial, self.observers)
 
     def take(self, round: int, records: Sequence[Record]) -> None:
         """A round's messages."""
-        if not self._observers:
-            return
-        if self._audit is None:
-            self._audit = self._begin(records)
-        if (round - 1) % self.options.every == 0:
-            self._audit.take(round, records)
-        else:
-            self._audit.skip(round, records)
+        if isinstance(self.subject.settings, GossipSettings):
+            self.owners |= true_owners(self.subject.settings, records)
+        attacked = (round - 1) % self.options.every == 0
+        show(self.watch, round, records, self.attacks if attacked else ())
 
     def outcome(self, model: Vector | None, **about: Any) -> Outcome:
         """What came of it; ``model`` is the trained one, for who sees that only."""
         options, subject = self.options, self.subject
-        levels = (options.draws, options.delta, options.confidence)
-        report = MembershipReport((), (), {}, {})
-        if self._audit is not None:
-            report = self._audit.report(
-                draws=options.draws, delta=options.delta, confidence=options.confidence
-            )
         if self._final:
             if model is None:
                 raise InvalidSetting("observer", FINAL_MODEL, "a run that is finished")
-            judge = Judge(subject.candidates, options.seed, *levels)
-            last = final_model(self._samples, subject.candidates, model, judge)
-            report = MembershipReport(
-                report.findings + last.findings,
-                report.everyone,
-                {**report.scores, **last.scores},
-                {**report.judged, **last.judged},
-            )
+            for attack in self.attacks:
+                attack.see(FinalModel(model))
+        reports = {attack.name: attack.report() for attack in self.attacks}
         spent = None if subject.claim is None else accounted(subject.claim, subject.delta)
-        return Outcome(
-            {**subject.about, "audited every": options.every, "audit seed": options.seed, **about},
-            report,
-            tuple(self._theory(report)),
-            spent,
-            tuple(self._exposures),
-        )
+        asked = {"audited every": options.every, "audit seed": options.seed}
+        return Outcome({**subject.about, **asked, **about}, reports, spent)
 
-    def _theory(self, report: MembershipReport) -> Iterator[Exposed]:
-        for exposure in self._exposures:
-            name = self._observers[exposure.observer].name
-            for finding in report.findings:
-                if (finding.observer, finding.score) == (name, JOINT):
-                    asked = self.subject.candidates.client[report.judged[name]]
-                    found = exposure.exposed(name, finding.pooled, len(set(asked.tolist())))
-                    yield from () if found is None else (found,)
+
+def _membership(audit: Audit) -> Attack:
+    subject, asked, options = audit.subject, audit.subject.candidates, audit.options
+    if not audit.observers:
+        return Membership(audit.samples, asked, options)
+    if isinstance(audit.watch, Neighbourhood):
+        return NeighbourAudit(
+            audit.watch.watches, audit.samples, asked, options, owners=audit.owners
+        )
+    exposures = [
+        Exposure(one, asked.clients, subject.settings.n, noise=subject.noise, seed=options.seed)
+        for one in audit.joint
+    ]
+    return MembershipAudit(
+        audit.observers, audit.samples, asked, options,
+        joint=audit.joint, losses=audit.losses, exposures=exposures,
+    )  # fmt: skip
+
+
+ATTACKS: dict[str, Callable[[Audit], Attack]] = {Membership.name: _membership}
+"""What makes each attack, from all that an audit has."""
 
 
 def subject_of(
@@ -294,6 +274,7 @@ def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = No
     with assembly.training(record=True) as training:
         frame = training.transcript
         assert frame is not None
+        training.note_views(*range(1, rounds + 1))  # they say who will be there to look
         audit = Audit(subject_of(assembly, frame), options)
         for round in range(1, rounds + 1):
             training.step()

@@ -7,19 +7,18 @@ round, so that those of earlier rounds need not be kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from eris.audit.linkability import true_owners
-from eris.audit.neighbour import NeighbourSight, NeighbourWatch
+from eris.audit.neighbour import Neighbourhood
 from eris.audit.watch import Watch
 from eris.core.vectors import Vector
-from eris.protocol.agreement import Agreement
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.observers import Observer
-from eris.protocol.transcript import Transcript
+from eris.protocol.transcript import Record, Transcript
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,33 +42,29 @@ class Completed:
 class Owners:
     """The owners of a run, one of whom watches each client, and a member without shards."""
 
-    def __init__(self, agreement: Agreement, initial: Vector) -> None:
-        self._clients = agreement.view.clients
-        self._owners = sorted(set(agreement.view.owners))
-        observers = [Observer("aggregator", frozenset({owner})) for owner in self._owners]
-        self.watch = Watch(agreement.settings, agreement.view, initial, observers)
-        self._targets: list[Target] = []
-        self._shares: list[float] = []
+    def __init__(self, frame: Transcript, initial: Vector) -> None:
+        self._clients, self._owners = frame.membership.clients, sorted(frame.owners)
+        self.watch = Watch(frame, initial, [frame.aggregator(owner) for owner in self._owners])
 
-    def see(self, round: int, transcript: Transcript) -> None:
-        """Take in a round's messages: complete the clients' models, then follow the results."""
-        self._targets, self._shares = [], []
-        for sight in self.watch.follow(round, transcript.records):
+    def see(self, round: int, records: Sequence[Record]) -> tuple[Completed, ...]:
+        """An owner's view of every client in a round, and that of a member without shards."""
+        targets: list[Target] = []
+        shares: list[float] = []
+        for sight in self.watch.follow(round, records):
             for client in self._clients:
                 observer = self._owners.index(self._watching(client))
                 pieces = sight.pieces(client)
                 if observer in sight.observers and pieces is not None:
                     seen = sight.seen(client)[sight.observers.index(observer)]
-                    self._targets.append(Target(sight.completed(observer, client), (client,)))
-                    self._shares.append(float(pieces.sizes[seen].sum()) / len(sight.model))
-
-    def sights(self, round: int) -> Iterator[Completed]:
-        """An owner's view of every client, and the view of a member without shards."""
-        observer = "server" if len(self._owners) == 1 else "aggregator"
-        yield Completed(observer, round, float(np.mean(self._shares)), tuple(self._targets))
+                    targets.append(Target(sight.completed(observer, client), (client,)))
+                    shares.append(float(pieces.sizes[seen].sum()) / len(sight.model))
+        kind = "server" if len(self._owners) == 1 else "aggregator"
         # All members are sent the same results, so one owner's model stands for everybody's.
         everyone = Target(self.watch.models()[0].copy(), tuple(self._clients))
-        yield Completed("member", round, 1.0, (everyone,))
+        return (
+            Completed(kind, round, float(np.mean(shares)), tuple(targets)),
+            Completed("member", round, 1.0, (everyone,)),
+        )
 
     def _watching(self, client: int) -> int:
         """One owner a client: the next in the ring, for it is sent nothing of its own."""
@@ -82,32 +77,23 @@ class Neighbours:
     Whose a virtual node is no neighbour knows: it is used to ask about the right samples.
     """
 
-    def __init__(self, settings: GossipSettings, initial: Vector) -> None:
-        self._settings, self._nodes = settings, settings.nodes
-        self._owners: dict[int, int] = {}
-        self.watches = [
-            NeighbourWatch(settings, initial, Observer("neighbour", frozenset({node})))
-            for node in range(settings.nodes)
-        ]
-        self._sights: list[NeighbourSight] = []
+    def __init__(self, frame: Transcript, initial: Vector) -> None:
+        self._settings = GossipSettings.from_canonical(frame.settings)
+        observers = [frame.neighbour(node) for node in range(self._settings.nodes)]
+        self.watch = Neighbourhood.of(self._settings, initial, observers)
 
-    def see(self, round: int, transcript: Transcript) -> None:
-        """Take in a round's messages."""
-        self._owners = true_owners(self._settings, transcript.records)
-        self._sights = [watch.follow(round, transcript.records) for watch in self.watches]
-
-    def sights(self, round: int) -> Iterator[Completed]:
+    def see(self, round: int, records: Sequence[Record]) -> tuple[Completed, ...]:
         """One chunk a client, as the next node in the ring received it."""
-        found = [self._target(victim) for victim in range(self._nodes)]
-        targets = [target for target, _ in filter(None, found)]
-        shares = [share for _, share in filter(None, found)]
-        yield Completed("neighbour", round, float(np.mean(shares)), tuple(targets))
-
-    def _target(self, victim: int) -> tuple[Target, float] | None:
-        for node in ((victim + step) % self._nodes for step in range(1, self._nodes)):
-            sight = self._sights[node]
-            for piece in sight.pieces:
-                if self._owners[piece.sender] == victim:
-                    model = sight.completed([piece])
-                    return Target(model, (victim,)), len(piece.coordinates) / len(model)
-        return None  # the round's graph led none of its chunks to anybody else
+        owners, nodes = true_owners(self._settings, records), self._settings.nodes
+        sights = list(self.watch.follow(round, records))
+        targets: list[Target] = []
+        shares: list[float] = []
+        for victim in range(nodes):
+            ring = (sights[(victim + step) % nodes] for step in range(1, nodes))
+            chunks = ((sight, piece) for sight in ring for piece in sight.pieces)
+            found = ((s, piece) for s, piece in chunks if owners[piece.sender] == victim)
+            # The round's graph may have led none of its chunks to anybody else.
+            for sight, piece in islice(found, 1):
+                targets.append(Target(sight.completed([piece]), (victim,)))
+                shares.append(len(piece.coordinates) / len(sight.model))
+        return (Completed("neighbour", round, float(np.mean(shares)), tuple(targets)),)

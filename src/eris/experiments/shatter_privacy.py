@@ -22,17 +22,16 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from eris.audit.attack import show
 from eris.audit.linkability import (
     Linkability,
+    Linking,
+    LinkReport,
     LossAttack,
     PooledSamples,
-    Trial,
-    linkability,
-    loss_mia,
     true_owners,
-    try_pieces,
 )
-from eris.audit.neighbour import NeighbourWatch
+from eris.audit.neighbour import Neighbourhood
 from eris.core.errors import InvalidSetting
 from eris.experiments.assembly import Assembly, assemble
 from eris.experiments.printed import NOTHING, printed, tables
@@ -120,34 +119,32 @@ def rows(
     """Train by every method and try the pieces; a row as soon as it is known."""
     for name, method in settings.methods.items():
         assembly = assemble(settings.recipe(method))
-        trials, accuracy = _tried(settings, assembly, advance)
-        yield ShatterRow(name, accuracy, loss_mia(trials), linkability(trials))
+        found, accuracy = _tried(settings, assembly, advance)
+        yield ShatterRow(name, accuracy, found.loss, found.link)
 
 
 def _tried(
     settings: ShatterExperiment, assembly: Assembly, advance: Callable[[], None]
-) -> tuple[list[Trial], float]:
+) -> tuple[LinkReport, float]:
     agreed = assembly.federation.settings
     assert isinstance(agreed, GossipSettings)
-    held = _holdings(assembly)
     step = settings.nodes // settings.neighbours
-    watches = [
-        NeighbourWatch(agreed, assembly.initial, Observer("neighbour", frozenset({node * step})))
-        for node in range(settings.neighbours)
+    observers = [
+        Observer("neighbour", frozenset({node * step})) for node in range(settings.neighbours)
     ]
-    trials: list[Trial] = []
+    watch = Neighbourhood.of(agreed, assembly.initial, observers)
+    owners: dict[int, int] = {}
+    attack = Linking(_holdings(assembly), owners, most=PIECES, seed=settings.seed)
     with assembly.training(record=True) as training:
         transcript = training.transcript
         assert transcript is not None
         for round in range(1, settings.rounds + 1):
             training.step()
             records, transcript.records = transcript.records, []
-            owners = true_owners(agreed, records)
-            for watch in watches:
-                sight = watch.follow(round, records)
-                trials += try_pieces(sight, owners, held, most=PIECES, seed=settings.seed)
+            owners |= true_owners(agreed, records)
+            show(watch, round, records, [attack])
             advance()
-        return trials, assembly.evaluate(training)["accuracy"]
+        return attack.report(), assembly.evaluate(training)["accuracy"]
 
 
 def _holdings(assembly: Assembly) -> PooledSamples:

@@ -45,7 +45,6 @@ from eris.methods.fedavg import FedAvg
 from eris.methods.method import GossipMethod, Method
 from eris.methods.shatter import Shatter
 from eris.models.causal import CausalLM, causal_lm, next_token_loss, sequence_nll
-from eris.protocol.gossip import GossipSettings
 from eris.training.torch import flatten, single_threaded, torch_clients
 
 Advance = Callable[[str], None]
@@ -206,24 +205,17 @@ def observed(
         samples=[len(part) for part in texts.split.train],
         seed=settings.seed,
     )
-    watcher = _watcher(federation)
     with closing(federation.start(settings.rounds, record=True)) as session:
         transcript = session.transcript
         assert transcript is not None
+        watcher = (Owners if transcript.owners else Neighbours)(transcript, federation.initial)
         for round in range(1, settings.rounds + 1):
             session.step()
-            watcher.see(round, transcript)
+            completed = watcher.see(round, transcript.records)
             transcript.records.clear()  # a round is hundreds of megabytes
             advance(f"{method.name} round {round}")
             if round in settings.attacked:
-                yield from watcher.sights(round)
-
-
-def _watcher(federation: Federation) -> Owners | Neighbours:
-    if federation.agreement is None:
-        assert isinstance(federation.settings, GossipSettings)
-        return Neighbours(federation.settings, federation.initial)
-    return Owners(federation.agreement, federation.initial)
+                yield from completed
 
 
 def scored(

@@ -6,20 +6,19 @@ A node sends (K − 1)/v of its model a round, and every update reaches every pe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.methods.gossip import compose_nodes
-from eris.methods.method import GossipComposition
-from eris.protocol.accumulating import AccumulatingPeer
-from eris.protocol.gossip import GossipSettings
+from eris.methods.method import GossipMethod, Nodes
+from eris.protocol.accumulating import AccumulatingNeighbour, AccumulatingPeer
+from eris.protocol.gossip import GossipSettings, Neighbour
 
 
 @dataclass(frozen=True)
-class Ako:
+class Ako(GossipMethod):
     """Updates are cut into ``partitions`` (v) contiguous pieces.
 
     Peers apply what they receive at once, scaled by 1/K: when updates stop, after v − 1 further
@@ -33,6 +32,7 @@ class Ako:
 
     partitions: int = 5
     name: ClassVar[str] = "ako"
+    public: ClassVar[tuple[str, ...]] = ("partitions",)
     paper: ClassVar[str] = (
         "Watcharapichat, Lopez Morales, Fernandez, Pietzuch: Ako: decentralised deep learning "
         "with partial gradient exchange, 2016"
@@ -42,20 +42,12 @@ class Ako:
         if self.partitions < 1:
             raise InvalidSetting("partitions", self.partitions, "at least 1")
 
-    def compose_gossip(
-        self,
-        names: Sequence[str],
-        n: int,
-        seed: int,
-        learning_rate: float,
-        samples: Sequence[int],
-    ) -> GossipComposition:
-        """The parts for these nodes."""
-        parameters = (("partitions", self.partitions),)
-        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
-        if self.partitions > n:
-            raise InvalidSetting("partitions", self.partitions, f"1 to n = {n}")
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
+    def nodes(self, settings: GossipSettings) -> Nodes:
+        """Nodes that send each other partitions."""
+        if self.partitions > settings.n:
+            raise InvalidSetting("partitions", self.partitions, f"1 to n = {settings.n}")
+        return Nodes(1, partial(AccumulatingPeer, settings, partitions=self.partitions))
 
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> AccumulatingPeer:
-        return AccumulatingPeer(settings, member, initial, self.partitions)
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
+        """What a node can read out of its messages."""
+        return AccumulatingNeighbour(settings, member, initial, self.partitions)

@@ -7,20 +7,17 @@ connected, and the weights are those of Metropolis and Hastings: x_i ← Σ_j W_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from eris.core.graphs import connected_regular_graph
-from eris.core.vectors import Vector
-from eris.methods.gossip import compose_nodes
-from eris.methods.method import GossipComposition
+from eris.methods.gossip import MixingMethod
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.mixing import Mixing, MixingPeer
+from eris.protocol.mixing import Mixing
 
 
 @dataclass(frozen=True)
-class DPSGD:
+class DPSGD(MixingMethod):
     """Every node has ``degree`` neighbours, the same ones in every round.
 
     A neighbour that is not heard in a round leaves its weight to the node itself.
@@ -31,26 +28,14 @@ class DPSGD:
 
     degree: int = 8
     name: ClassVar[str] = "d-psgd"
+    public: ClassVar[tuple[str, ...]] = ("degree",)
     paper: ClassVar[str] = (
         "Lian, Zhang, Zhang, Hsieh, Zhang, Liu: Can decentralized algorithms outperform "
         "centralized algorithms? A case study for decentralized parallel stochastic gradient "
         "descent, 2017"
     )
 
-    def compose_gossip(
-        self,
-        names: Sequence[str],
-        n: int,
-        seed: int,
-        learning_rate: float,
-        samples: Sequence[int],
-    ) -> GossipComposition:
-        """The parts for these nodes."""
-        parameters = (("degree", self.degree),)
-        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
-        connected_regular_graph(len(names), self.degree, seed)  # refuses a degree that cannot be
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
-
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        """The same graph in every round."""
         graph = connected_regular_graph(settings.nodes, self.degree, settings.seed)
-        return MixingPeer(settings, member, initial, Mixing(lambda round, step: graph))
+        return Mixing(lambda round, step: graph)

@@ -6,21 +6,18 @@ De Vos et al., "Epidemic learning: boosting decentralized learning with randomiz
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from eris.core.graphs import check_degree, regular_graph
-from eris.core.vectors import Vector
-from eris.methods.gossip import compose_nodes
-from eris.methods.method import GossipComposition
+from eris.methods.gossip import MixingMethod
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.mixing import Mixing, MixingPeer
+from eris.protocol.mixing import Mixing
 
 
 @dataclass(frozen=True)
-class EpidemicLearning:
+class EpidemicLearning(MixingMethod):
     """Every node has ``degree`` neighbours, others in every round.
 
     The new model is the plain mean of the node's own and of those that arrived.
@@ -33,25 +30,14 @@ class EpidemicLearning:
 
     degree: int = 8
     name: ClassVar[str] = "el"
+    public: ClassVar[tuple[str, ...]] = ("degree",)
     paper: ClassVar[str] = (
         "De Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma: Epidemic learning: boosting "
         "decentralized learning with randomized communication, 2023"
     )
 
-    def compose_gossip(
-        self,
-        names: Sequence[str],
-        n: int,
-        seed: int,
-        learning_rate: float,
-        samples: Sequence[int],
-    ) -> GossipComposition:
-        """The parts for these nodes."""
-        parameters = (("degree", self.degree),)
-        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
-        check_degree(len(names), self.degree)
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
-
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        """A graph of its own for every round."""
+        check_degree(settings.nodes, self.degree)
         graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
-        return MixingPeer(settings, member, initial, Mixing(graph, weights="uniform"))
+        return Mixing(graph, weights="uniform")

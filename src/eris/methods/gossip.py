@@ -1,41 +1,32 @@
-"""What gossip methods share: putting nodes together, and secrets that simulations repeat."""
+"""What gossip methods share: nodes that mix models, and secrets that simulations repeat."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from functools import partial
 
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.methods.method import GossipComposition
-from eris.protocol.gossip import GossipSettings, Peer
-from eris.protocol.membership import View
+from eris.methods.method import GossipMethod, Nodes
+from eris.protocol.gossip import GossipSettings
+from eris.protocol.mixing import Mixing, MixingPeer
 
 
-def compose_nodes(
-    settings: GossipSettings,
-    names: Sequence[str],
-    samples: Sequence[int],
-    phases: int,
-    build: Callable[[GossipSettings, int, Vector], Peer],
-    owners: Sequence[int] = (),
-) -> GossipComposition:
-    """A composition of named nodes and of virtual ones, each of which has one of them as its owner.
+class MixingMethod(GossipMethod):
+    """A method whose nodes mix whole models; it says how."""
 
-    Virtual nodes are numbered and nothing else: ``owners`` is in no name, message or setting.
-    """
-    if len(samples) != len(names) or min(samples, default=1) < 1:
-        raise InvalidSetting("samples", tuple(samples), "a positive number for every node")
-    members = (*names, *(f"virtual-{number}" for number in range(len(owners))))
-    view = View(members, tuple(range(len(names))), owners=())  # refuses a name that comes twice
+    @abstractmethod
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        """How models are mixed; refuses a graph that cannot be."""
 
-    def machine(member: int, initial: Vector) -> Peer:
-        if not 0 <= member < len(members):
-            raise InvalidSetting("member", member, f"a member's number, 0 to {len(members) - 1}")
-        return build(settings, member, initial)
+    def nodes(self, settings: GossipSettings) -> Nodes:
+        """Nodes that send their models in every gossip step."""
+        return Nodes(self.mixing(settings).steps, partial(self.neighbour, settings))
 
-    hosts = (*range(len(names)), *owners)
-    return GossipComposition(view.members, view.clients, hosts, phases, settings, machine)
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        """A node's machine, which can be moved by its messages as well."""
+        return MixingPeer(settings, member, initial, self.mixing(settings))
 
 
 def simulated_secret(purpose: str, seed: int) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol
 
+from eris.core.errors import InvalidSetting
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip import GossipSettings, Peer
+from eris.protocol.gossip import GossipSettings, Neighbour, Peer
 from eris.protocol.membership import View
 from eris.protocol.schemes import Dense, Scheme
 
@@ -36,12 +38,24 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
+class Nodes:
+    """The machines of members that gossip: ``build(member, initial)`` makes one.
+
+    Behind the nodes that train come virtual ones, each at one of ``owners``. They are numbered and
+    nothing else: who owns whom is in no name, message or setting.
+    """
+
+    phases: int
+    build: Callable[[int, Vector], Peer]
+    owners: tuple[int, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
 class GossipComposition:
     """A method's parts where every node has a model of its own.
 
     Real nodes come first among the members, then virtual ones; ``clients`` are those that train.
     ``hosts[member]`` is the real node that a member runs at: where that goes, the member goes too.
-    ``machine(member, initial)`` makes a member's machine.
     """
 
     members: tuple[str, ...]
@@ -49,20 +63,33 @@ class GossipComposition:
     hosts: tuple[int, ...] = field(repr=False)
     phases: int
     settings: GossipSettings
-    machine: Callable[[int, Vector], Peer]
+    build: Callable[[int, Vector], Peer]
     privacy: LocalPrivacy | None = None
 
     def peer(self, member: int, initial: Vector) -> Peer:
         """A member's machine, starting from a model."""
-        return self.machine(member, initial)
+        if not 0 <= member < len(self.members):
+            expected = f"a member's number, 0 to {len(self.members) - 1}"
+            raise InvalidSetting("member", member, expected)
+        return self.build(member, initial)
 
 
-@runtime_checkable
-class GossipMethod(Protocol):
+class GossipMethod(ABC):
     """A published method in which nodes exchange models, and nobody aggregates for others."""
 
     name: ClassVar[str]
     paper: ClassVar[str]
+    public: ClassVar[tuple[str, ...]]
+    """Settings that all nodes agree on; whatever else it has is a node's secret."""
+    privacy: LocalPrivacy | None = None
+
+    @abstractmethod
+    def nodes(self, settings: GossipSettings) -> Nodes:
+        """The machines of nodes that agree on this; refuses settings that cannot be."""
+
+    @abstractmethod
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
+        """What a node can read out of its own messages; secrets are not asked for."""
 
     def compose_gossip(
         self,
@@ -73,4 +100,16 @@ class GossipMethod(Protocol):
         samples: Sequence[int],
     ) -> GossipComposition:
         """The parts for these clients and a model of ``n`` coordinates."""
-        ...
+        kinds = {name: type(getattr(type(self), name)) for name in self.public}  # 1 means 1.0
+        public = tuple((name, kind(getattr(self, name))) for name, kind in kinds.items())
+        settings = GossipSettings(n, len(names), self.name, public, seed, learning_rate)
+        nodes = self.nodes(settings)
+        if len(samples) != len(names) or min(samples, default=1) < 1:
+            raise InvalidSetting("samples", tuple(samples), "a positive number for every node")
+        members = (*names, *(f"virtual-{number}" for number in range(len(nodes.owners))))
+        clients = tuple(range(len(names)))
+        View(members, clients, owners=())  # refuses a name that comes twice
+        hosts = (*clients, *nodes.owners)
+        return GossipComposition(
+            members, clients, hosts, nodes.phases, settings, nodes.build, self.privacy
+        )

@@ -8,22 +8,19 @@ gossip step, as Shatter's authors ran it (section 6.1 of their paper).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
 from eris.core.errors import InvalidSetting
 from eris.core.graphs import check_degree, regular_graph
-from eris.core.vectors import Vector
-from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
-from eris.methods.method import GossipComposition
+from eris.methods.gossip import MixingMethod, check_secret, simulated_secret
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.mixing import Mixing, MixingPeer, Noise
+from eris.protocol.mixing import Mixing, Noise
 
 
 @dataclass(frozen=True)
-class Muffliato:
+class Muffliato(MixingMethod):
     """``sigma`` is the noise on every coordinate of the model that a node sends first.
 
     The default is the low level that Shatter's authors ran on CIFAR-10; with 0.05 their training
@@ -47,6 +44,7 @@ class Muffliato:
     degree: int = 8
     noise_secret: int | None = field(default=None, repr=False)
     name: ClassVar[str] = "muffliato"
+    public: ClassVar[tuple[str, ...]] = ("degree", "sigma", "steps")
     paper: ClassVar[str] = (
         "Cyffers, Even, Bellet, Massoulié: Muffliato: peer-to-peer privacy amplification for "
         "decentralized optimization and averaging, 2022"
@@ -59,26 +57,11 @@ class Muffliato:
             raise InvalidSetting("steps", self.steps, "at least 1 gossip step")
         check_secret("noise_secret", self.noise_secret)
 
-    def compose_gossip(
-        self,
-        names: Sequence[str],
-        n: int,
-        seed: int,
-        learning_rate: float,
-        samples: Sequence[int],
-    ) -> GossipComposition:
-        """The parts for these nodes."""
-        public = {"degree": self.degree, "sigma": float(self.sigma), "steps": self.steps}
-        parameters = tuple(public.items())
-        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
-        check_degree(len(names), self.degree)
-        return compose_nodes(settings, names, samples, phases=self.steps, build=self._peer)
-
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        """A graph of its own for every gossip step, and noise on the model."""
+        check_degree(settings.nodes, self.degree)
         graph = partial(regular_graph, settings.nodes, self.degree, settings.seed)
         secret = self.noise_secret
         if secret is None:
             secret = simulated_secret("muffliato-noise", settings.seed)
-        noise = Noise(self.sigma, secret, on="model")
-        mixing = Mixing(graph, steps=self.steps, noise=noise)
-        return MixingPeer(settings, member, initial, mixing)
+        return Mixing(graph, steps=self.steps, noise=Noise(self.sigma, secret, on="model"))

@@ -8,22 +8,19 @@ graph that has the share ``density`` of all edges.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from eris.core.compress import UniformQuantiser
 from eris.core.errors import InvalidSetting
 from eris.core.graphs import connected_random_graph
-from eris.core.vectors import Vector
-from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
-from eris.methods.method import GossipComposition
+from eris.methods.gossip import MixingMethod, check_secret, simulated_secret
 from eris.protocol.gossip import GossipSettings
-from eris.protocol.mixing import Mixing, MixingPeer, Noise
+from eris.protocol.mixing import Mixing, Noise
 
 
 @dataclass(frozen=True)
-class QDPSGD1:
+class QDPSGD1(MixingMethod):
     """``sigma`` is the noise on every coordinate of the update, before it is applied; 0: none.
 
     ``pace`` is ε, how far a node moves towards its neighbours: quantised models are noisy, and a
@@ -43,6 +40,7 @@ class QDPSGD1:
     pace: float = 1.0
     noise_secret: int | None = field(default=None, repr=False)
     name: ClassVar[str] = "q-dpsgd-1"
+    public: ClassVar[tuple[str, ...]] = ("bits", "density", "sigma", "pace")
     paper: ClassVar[str] = (
         "Ding, Liang, Bi, Pan: Differentially private and communication efficient collaborative "
         "learning, 2021"
@@ -57,31 +55,16 @@ class QDPSGD1:
             raise InvalidSetting("sigma", self.sigma, "a finite number, 0 or more")
         check_secret("noise_secret", self.noise_secret)
 
-    def compose_gossip(
-        self,
-        names: Sequence[str],
-        n: int,
-        seed: int,
-        learning_rate: float,
-        samples: Sequence[int],
-    ) -> GossipComposition:
-        """The parts for these nodes."""
-        public = {name: float(getattr(self, name)) for name in ("density", "sigma", "pace")}
-        parameters = (("bits", self.bits), *public.items())
-        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
-        connected_random_graph(len(names), self.density, seed)  # refuses a hopeless density
-        return compose_nodes(settings, names, samples, phases=1, build=self._peer)
-
-    def _peer(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        """One graph, noise on the update, quantised models."""
         graph = connected_random_graph(settings.nodes, self.density, settings.seed)
         secret = self.noise_secret
         if secret is None:
             secret = simulated_secret("q-dpsgd-1-noise", settings.seed)
-        mixing = Mixing(
+        return Mixing(
             lambda round, step: graph,
             noise=Noise(self.sigma, secret, on="update"),
             quantiser=UniformQuantiser(self.bits),
             secret=secret,
             pace=self.pace,
         )
-        return MixingPeer(settings, member, initial, mixing)

@@ -22,6 +22,7 @@ from eris.methods.privacy import LocalPrivacy
 from eris.methods.qdpsgd import QDPSGD1
 from eris.methods.shatter import Shatter
 from eris.methods.soteria import SoteriaFL
+from eris.protocol.gossip import GossipSettings
 
 METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
     method.name: method
@@ -90,6 +91,22 @@ calibration (did you mean 'kept_fraction'?)
     if isinstance(settings.get("capacities"), list):
         settings["capacities"] = tuple(settings["capacities"])
     return method(**settings)
+
+
+def agreed(settings: GossipSettings) -> GossipMethod:
+    """The method of members that gossip, from what they agreed: without its secrets.
+
+    >>> agreed(GossipSettings(n=10, nodes=3, method="el", parameters=(("degree", 2),)))
+    EpidemicLearning(degree=2)
+    """
+    method = create(settings.method, **dict(settings.parameters))
+    if not isinstance(method, GossipMethod):
+        raise InvalidSetting("method", settings.method, "one of members that gossip")
+    for name in method.public:
+        if name not in dict(settings.parameters):
+            expected = "all public parameters of the method"
+            raise InvalidSetting("settings", f"without {name}", expected)
+    return method
 
 
 def _known(name: str) -> type[Method] | type[GossipMethod]:

@@ -7,23 +7,29 @@ virtual nodes each; a fresh r-regular graph over all N·k virtual nodes every ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from eris.core.chunks import Chunking, ChunkKind
 from eris.core.errors import InvalidSetting
 from eris.core.graphs import check_degree
 from eris.core.vectors import Vector
-from eris.methods.gossip import check_secret, compose_nodes, simulated_secret
-from eris.methods.method import GossipComposition
+from eris.methods.gossip import check_secret, simulated_secret
+from eris.methods.method import GossipMethod, Nodes
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip import GossipSettings, Peer
-from eris.protocol.virtual import PHASES, RealNode, Shattering, VirtualNode, VirtualNodes
+from eris.protocol.gossip import GossipSettings, Neighbour, Peer
+from eris.protocol.virtual import (
+    PHASES,
+    RealNode,
+    Shattering,
+    ShatterNeighbour,
+    VirtualNode,
+    VirtualNodes,
+)
 
 
 @dataclass(frozen=True)
-class Shatter:
+class Shatter(GossipMethod):
     """``virtual_nodes`` (k) for each node, each with ``degree`` (r) neighbours a round.
 
     ``chunking`` is static (the paper's choice), or for comparison linear, replacement or dynamic
@@ -52,6 +58,7 @@ class Shatter:
     owner_secret: int | None = field(default=None, repr=False)
     privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "shatter"
+    public: ClassVar[tuple[str, ...]] = ("virtual_nodes", "degree", "chunking", "full_sharing")
     paper: ClassVar[str] = (
         "Biswas, Even, Kermarrec, Massoulié, Pires, Sharma, de Vos: Noiseless privacy-preserving "
         "decentralized learning, 2025"
@@ -63,37 +70,29 @@ class Shatter:
         Chunking(self.virtual_nodes, self.chunking, self.virtual_nodes, 0)  # refuses the unknown
         check_secret("owner_secret", self.owner_secret)
 
-    def compose_gossip(
-        self,
-        names: Sequence[str],
-        n: int,
-        seed: int,
-        learning_rate: float,
-        samples: Sequence[int],
-    ) -> GossipComposition:
-        """The parts for these nodes."""
-        parameters = (
-            ("virtual_nodes", self.virtual_nodes),
-            ("degree", self.degree),
-            ("chunking", self.chunking),
-            ("full_sharing", self.full_sharing),
-        )
-        settings = GossipSettings(n, len(names), self.name, parameters, seed, learning_rate)
-        if self.virtual_nodes > n:
-            expected = f"1 to n = {n}: every chunk holds a coordinate"
+    def nodes(self, settings: GossipSettings) -> Nodes:
+        """Real nodes, and the virtual ones that nobody can tell whose they are."""
+        if self.virtual_nodes > settings.n:
+            expected = f"1 to n = {settings.n}: every chunk holds a coordinate"
             raise InvalidSetting("virtual_nodes", self.virtual_nodes, expected)
-        check_degree(len(names) * self.virtual_nodes, self.degree)
+        check_degree(settings.nodes * self.virtual_nodes, self.degree)
         secret = self.owner_secret
         if secret is None:
-            secret = simulated_secret("shatter-owners", seed)
-        ownership = VirtualNodes(len(names), self.virtual_nodes, secret)
+            secret = simulated_secret("shatter-owners", settings.seed)
+        parts = self._shattering(settings, secret)
 
-        def build(settings: GossipSettings, member: int, initial: Vector) -> Peer:
-            chunking = Chunking(self.virtual_nodes, self.chunking, n, settings.seed)
-            parts = Shattering(settings, chunking, self.degree, self.full_sharing, ownership)
+        def build(member: int, initial: Vector) -> Peer:
             if member < settings.nodes:
                 return RealNode(parts, member, initial)
             return VirtualNode(parts, member)
 
-        parts = compose_nodes(settings, names, samples, PHASES, build, ownership.owners)
-        return replace(parts, privacy=self.privacy)
+        return Nodes(PHASES, build, parts.ownership.owners)
+
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
+        """What a node can read out of its messages: whose a virtual node is, is not there."""
+        return ShatterNeighbour(self._shattering(settings, secret=0), member, initial)
+
+    def _shattering(self, settings: GossipSettings, secret: int) -> Shattering:
+        chunking = Chunking(self.virtual_nodes, self.chunking, settings.n, settings.seed)
+        ownership = VirtualNodes(settings.nodes, self.virtual_nodes, secret)
+        return Shattering(settings, chunking, self.degree, self.full_sharing, ownership)

@@ -8,7 +8,8 @@ partition once, with the sum of the updates since the last time. Nothing is lost
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from eris.core.errors import ErisError
 from eris.core.mixing import add_difference, settled
 from eris.core.vectors import Vector
 from eris.protocol.gossip import (
+    Arrived,
     GossipSettings,
+    Piece,
     Turns,
     expect_chunk,
     starting_model,
@@ -63,12 +66,8 @@ class AccumulatingPeer:
         if not 0 <= source < self.settings.nodes or source == self.me:
             raise ErisError(f"member {source} is no peer")
         expect_chunk(message, self._partition(source, self.me))
-        low, high = self._bounds(header.shard)
         self._turns.hold(
-            message,
-            source,
-            header.segment,
-            lambda payload: decode_values(payload.encoded, Encoding.DENSE, high - low),
+            message, source, header.segment, lambda payload: self._read(payload, header.shard)
         )
 
     def turn(self, phase: int) -> list[Outgoing]:
@@ -76,9 +75,9 @@ class AccumulatingPeer:
         total, nothing = np.zeros(self.settings.n), np.zeros(self.settings.n, np.float32)
         rate = self.settings.learning_rate / self.settings.nodes
         for sender, payload in self._turns.advance(phase):
-            low, high = self._bounds(self._partition(sender, self.me))
-            values = decode_values(payload.encoded, Encoding.DENSE, high - low)
-            add_difference(total[low:high], values, nothing[low:high], -rate)
+            partition = self._partition(sender, self.me)
+            part, values = self._part(partition), self._read(payload, partition)
+            add_difference(total[part], values, nothing[part], -rate)
         self.model = settled(self.model, total)
         return []
 
@@ -99,9 +98,13 @@ class AccumulatingPeer:
     def _partition(self, sender: int, receiver: int) -> int:
         return (self._turns.round + self._place(sender, receiver)) % self.partitions
 
-    def _bounds(self, partition: int) -> tuple[int, int]:
+    def _part(self, partition: int) -> slice:
         n, count = self.settings.n, self.partitions
-        return n * partition // count, n * (partition + 1) // count
+        return slice(n * partition // count, n * (partition + 1) // count)
+
+    def _read(self, payload: Payload, partition: int) -> Vector:
+        part = self._part(partition)
+        return decode_values(payload.encoded, Encoding.DENSE, part.stop - part.start)
 
     def _send(self, row: int) -> Outgoing:
         """Row i holds for the peers i + 1, i + 1 + v, … places after this node."""
@@ -109,8 +112,50 @@ class AccumulatingPeer:
         places = range(row + 1, nodes, self.partitions)
         peers = tuple(sorted((self.me + place) % nodes for place in places))
         partition = self._partition(self.me, peers[0])
-        low, high = self._bounds(partition)
+        part = self._part(partition)
         header = self.settings.header(self.me, self._turns.round, partition, 0)
-        encoded = encode_values(self._unsent[row, low:high])
-        self._unsent[row, low:high] = 0
+        encoded = encode_values(self._unsent[row, part])
+        self._unsent[row, part] = 0
         return Outgoing(peers, Share(header, Payload(encoded)))
+
+
+class AccumulatingNeighbour(AccumulatingPeer):
+    """What a node reads: its own shares add up to what it trained.
+
+    Its model is exact but for rounding if there are fewer partitions than nodes; with more it lags
+    where none was sent yet. A piece is a partition of updates itself.
+    """
+
+    names_clients: ClassVar[bool] = True
+
+    def __init__(self, settings: GossipSettings, me: int, initial: Vector, partitions: int) -> None:
+        super().__init__(settings, me, initial, partitions)
+        self._start = self.model.astype(np.float64)
+        # A group of peers has been sent the sum of all updates up to the last time it was served.
+        self._told = np.zeros((self._rows, settings.n))
+        self._own, self._others = np.zeros(settings.n), np.zeros(settings.n)
+
+    def overhear(self, round: int, own: Sequence[Arrived], came: Sequence[Arrived]) -> list[Piece]:
+        """Add up what was sent and what came."""
+        before = self.model
+        self._turns.begin(round)
+        for one in own:
+            partition = one.share.header.shard
+            row, part = (partition - round - 1) % self.partitions, self._part(partition)
+            self._told[row, part] += self._read(one.share.payload, partition)
+            self._own[part] = self._told[row, part]
+        pieces: list[Piece] = []
+        for one in came:
+            try:
+                self.receive(one.share, one.source)
+            except ErisError:
+                continue
+            partition = one.share.header.shard
+            part, update = self._part(partition), self._read(one.share.payload, partition)
+            self._others[part] += update
+            values = before[part] - np.float32(self.settings.learning_rate) * update
+            places = np.arange(part.start, part.stop)
+            pieces.append(Piece(one.source, 0, places, values, update))
+        rate = self.settings.learning_rate / self.settings.nodes
+        self.model = (self._start - rate * (self._own + self._others)).astype(np.float32)
+        return pieces

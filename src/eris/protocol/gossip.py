@@ -1,8 +1,9 @@
 """Gossip: every member keeps a model of its own and exchanges pieces of it with peers.
 
 What is agreed (:class:`GossipSettings`), what a member's machine looks like to a runtime
-(:class:`Peer`), and what all machines share: the checks of a message and the local step. Machines
-do no I/O. A round has phases: all messages of a phase are delivered before anyone takes its turn.
+(:class:`Peer`) and to whoever reads its messages (:class:`Neighbour`), and what all machines share:
+the checks of a message and the local step. Machines do no I/O. A round has phases: all messages of
+a phase are delivered before anyone takes its turn.
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from eris.core.errors import ErisError, InvalidSetting, MalformedMessage, RefusedContribution
-from eris.core.vectors import Vector
+from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Header, Outgoing, Payload, Share
 from eris.protocol.settings import model_digest
 
@@ -125,6 +126,60 @@ class Peer(Protocol):
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a state, between rounds, to the same bits."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What one sender told of its model in one gossip step.
+
+    ``values`` is its model on the coordinates, ``update`` the direction it seems to have trained
+    in. ``sender`` is who the message says made it: in Shatter a virtual node.
+    """
+
+    sender: int
+    step: int
+    coordinates: Indices
+    values: Vector = field(repr=False)
+    update: Vector = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A share and who carried it to whom."""
+
+    source: int
+    receivers: tuple[int, ...]
+    share: Share
+
+
+class Neighbour(Protocol):
+    """What a node that gossips can read out of its own messages: its model, and others'.
+
+    A node knows the protocol and its own part in it. Its own shares hold the model after its local
+    step, and what it received is mixed in by the method's rule; so its model follows from its view,
+    to the bit unless a method's class says otherwise.
+
+    What a sender trained from is not known to its neighbours. The node's own last average stands
+    for it (:func:`direction`). Where models have drifted apart that difference is in it as well.
+    """
+
+    names_clients: ClassVar[bool]
+    """Whether the sender of a piece is the client it comes from."""
+
+    @property
+    def model(self) -> Vector:
+        """The own average now."""
+        ...
+
+    def overhear(self, round: int, own: Sequence[Arrived], came: Sequence[Arrived]) -> list[Piece]:
+        """What the node sent and received in a round; gives the pieces of others."""
+        ...
+
+
+def direction(before: Vector, values: Vector, settings: GossipSettings) -> Vector:
+    """The update that leads from the own average to what a sender has there."""
+    moved = before.astype(np.float64) - values
+    return (moved / settings.learning_rate).astype(np.float32)
 
 
 @dataclass

@@ -6,9 +6,9 @@ Q-DPSGD-1 are this machine with different graphs, weights, noise and encodings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -20,8 +20,11 @@ from eris.core.noise import gaussian
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.gossip import (
+    Arrived,
     GossipSettings,
+    Piece,
     Turns,
+    direction,
     expect_chunk,
     starting_model,
     stepped,
@@ -65,7 +68,13 @@ class Mixing:
 
 
 class MixingPeer:
-    """One member that mixes its model with its neighbours'."""
+    """One member that mixes its model with its neighbours'.
+
+    From a node's own messages its model follows to the bit or, where models are quantised, as they
+    were sent.
+    """
+
+    names_clients: ClassVar[bool] = True
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, mixing: Mixing) -> None:
         self.settings, self.me, self.mixing = settings, me, mixing
@@ -109,6 +118,27 @@ class MixingPeer:
             add_difference(total, self._read(payload), self.model, share)
         self.model = settled(self.model, total / parts)
         return self._send(phase + 1) if phase + 1 < self.mixing.steps else []
+
+    def overhear(self, round: int, own: Sequence[Arrived], came: Sequence[Arrived]) -> list[Piece]:
+        """Go through a round from the model that the node sent, with what reached it."""
+        first = [one.share.payload for one in own if one.share.header.segment == 0]
+        if not first:
+            return []  # away in this round
+        before, everywhere = self.model, np.arange(self.settings.n)
+        self.restore({"model": self._read(first[0])})
+        self.begin(round, None)
+        pieces = []
+        for one in came:
+            try:
+                self.receive(one.share, one.source)
+            except ErisError:
+                continue
+            values = self._read(one.share.payload)
+            update = direction(before, values, self.settings)
+            pieces.append(Piece(one.source, one.share.header.segment, everywhere, values, update))
+        for step in range(self.mixing.steps):
+            self.turn(step)
+        return pieces
 
     def state(self) -> dict[str, Vector]:
         """The model."""

@@ -188,6 +188,15 @@ class Transcript:
         views = self.epochs.values() if self.epochs else (self.membership,)
         return {owner for view in views for owner in view.owners} - {NOBODY}
 
+    def view_of(self, epochs: Iterable[int] = ()) -> Membership:
+        """Who was who in these epochs (in all of them by default), in one view."""
+        views = [self.epochs[epoch] for epoch in sorted(epochs) if epoch in self.epochs]
+        views = views or list(self.epochs.values())
+        if not views:
+            return self.membership
+        clients = {client for view in views for client in view.clients}
+        return views[-1].in_epoch(views[-1].epoch, tuple(sorted(clients)), views[-1].owners)
+
     def _known(self, member: int) -> None:
         count = len(self.membership.members)
         if not 0 <= member < count:

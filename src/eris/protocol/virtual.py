@@ -9,9 +9,10 @@ arrived and its own value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,8 +24,11 @@ from eris.core.mixing import add_difference_at, settled
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.protocol.gossip import (
+    Arrived,
     GossipSettings,
+    Piece,
     Turns,
+    direction,
     expect_chunk,
     starting_model,
     stepped,
@@ -189,6 +193,58 @@ class RealNode:
         """Continue from a model."""
         self.model = taken(state, {"model": self.settings.n})["model"]
         self._turns.forget()
+
+
+class ShatterNeighbour(RealNode):
+    """What a real node reads: chunks that its virtual nodes pass on, under names that do not say
+    whose they are.
+
+    Whom it owns it knows from its messages; the ``ownership`` of its parts is asked for nothing
+    that is secret. With one chunk a round or with replacement, where nothing was handed out, the
+    own local step is not in the view and counts as none.
+    """
+
+    names_clients: ClassVar[bool] = False
+
+    def __init__(self, shattering: Shattering, me: int, initial: Vector) -> None:
+        super().__init__(shattering, me, initial)
+        self._virtuals = []
+
+    def overhear(self, round: int, own: Sequence[Arrived], came: Sequence[Arrived]) -> list[Piece]:
+        """Go through a round from the chunks that were handed out, with those that came back."""
+        if not own:
+            return []  # away in this round
+        parts, before, model = self.shattering, self.model, self.model.copy()
+        for one in own:
+            self._virtuals += one.receivers
+            values = parts.read(one.share.payload, round, one.share.header.shard)
+            for virtual in one.receivers:
+                model[parts.places(round, virtual)] = values
+        virtuals = range(self.settings.nodes, self.settings.nodes * (1 + parts.ownership.per_node))
+        self._virtuals = sorted({*self._virtuals, *(one.source for one in came)} & {*virtuals})
+        self.restore({"model": model})
+        self._turns.begin(round)
+        chunks: dict[int, Vector] = {}
+        for one in came:
+            try:
+                self.receive(one.share, one.source)
+            except ErisError:
+                continue
+            header = one.share.header
+            chunks[header.sender] = parts.read(one.share.payload, round, header.shard)
+        for phase in range(PHASES):
+            self.turn(phase)
+        return [
+            self._piece(round, sender, values, before)
+            for sender, values in chunks.items()
+            if sender not in self._virtuals
+        ]
+
+    def _piece(self, round: int, sender: int, values: Vector, before: Vector) -> Piece:
+        # Drawn with replacement, a coordinate may come twice; it has one value.
+        places, first = np.unique(self.shattering.places(round, sender), return_index=True)
+        seen = values[first]
+        return Piece(sender, 0, places, seen, direction(before[places], seen, self.settings))
 
 
 class VirtualNode:
