@@ -131,7 +131,8 @@ class EventEngine(Clock[Berth]):
                 self._stop(place)
                 place.away = True
             elif place.away and not churned:
-                self._return(place)
+                place.away = False
+                self._start(place)
         owners = set(self.agreement.view.owners)
         self._away = {owner for owner in owners if self.faults.away(owner, self.round)}
         for place in self.live:
@@ -176,8 +177,8 @@ class EventEngine(Clock[Berth]):
         self._pending.discard(place.number)
 
     def _return(self, place: Berth) -> None:
-        if place.member is None:
-            place.away = False
+        """A crash is over."""
+        if place.member is None and not place.away:
             self._start(place)
 
     def moved(self, seat: Berth, member: Member) -> None:
