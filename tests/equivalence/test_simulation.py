@@ -83,7 +83,7 @@ def test_any_number_of_stations_says_the_same(mode: str) -> None:
 @pytest.mark.parametrize("mode", ON_NO_NETWORK)
 def test_what_no_network_carries_the_clock_refuses_by_name(mode: str) -> None:
     training = SyntheticTraining(N)
-    with pytest.raises(InvalidSetting, match=r"masks is 'independent'|plan.rotate is 2"):
+    with pytest.raises(InvalidSetting, match=r"scheme is 'independent'|plan.rotate is 2"):
         on_the_clock(agreement_of(MODES[mode]), training)
     assert not training.given
 
