@@ -87,7 +87,7 @@ class Campaign:
     partly: int = 0
 
     def run(self, mode: Mode, seed: int, *, clock: bool) -> None:
-        """One random federation under one random fault plan, and two rounds without."""
+        """One random federation under one random fault plan, and three rounds without."""
         draw = Stream(seed, "test-shape").words(0, 5).tolist()
         n, shards, rounds = 40 + draw[0] % 20, 1 + draw[2] % 4, 4 + draw[3] % 3
         clients = max(3 + draw[1] % 4, mode.settings.get("quorum", 1))
@@ -104,12 +104,12 @@ class Campaign:
             faults = replace(faults, drop=0, duplicate=0, delay=0)
             engine = in_step(agreement, training, faults=faults)
         records: list[Record] = []
-        for round in range(1, rounds + 3):
+        for round in range(1, rounds + 4):
             if round == rounds + 1:
                 heal(engine)
             report = engine.run_round(round)
             records += report.records
-        assert report.included == 1, "after two clean rounds nobody is missing"
+        assert report.included == 1, "after three clean rounds nobody is missing"
         results = check_messages(agreement, records)
         self._note(results, clients)
         replayed = check_values(agreement, initial_model(n, seed), results, training.given)
