@@ -23,7 +23,7 @@ from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.testing import SyntheticTraining, agree, fuzz
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Damage, Dice, leave_alone, parse, serialise
-from eris.testing.fuzz import Target
+from eris.testing.fuzz import Victim
 from support.engines import in_step
 
 CASES = 20_000
@@ -31,8 +31,8 @@ ALL_DAMAGE = (*TO_BYTES, *TO_FIELDS)
 
 
 @pytest.fixture(scope="module")
-def targets() -> list[Target]:
-    return fuzz.targets()
+def victims() -> list[Victim]:
+    return fuzz.victims()
 
 
 def test_no_damage_breaks_the_codec_or_a_node() -> None:
@@ -47,9 +47,9 @@ def test_no_damage_breaks_the_codec_or_a_node() -> None:
     assert tally.moved > 100
 
 
-def test_the_corpus_is_valid_and_holds_every_kind(targets: list[Target]) -> None:
-    for target in targets:
-        kinds = Counter(type(decode(data)).__name__ for data in target.corpus)
+def test_the_corpus_is_valid_and_holds_every_kind(victims: list[Victim]) -> None:
+    for victim in victims:
+        kinds = Counter(type(decode(data)).__name__ for data in victim.corpus)
         everything = {
             "Contribution",
             "Result",
@@ -60,14 +60,14 @@ def test_the_corpus_is_valid_and_holds_every_kind(targets: list[Target]) -> None
             "Holding",
         }
         assert set(kinds) == everything
-        for data in target.corpus:
+        for data in victim.corpus:
             assert serialise(parse(data)) == data
             assert encode(decode(data)) == data
 
 
 @pytest.mark.parametrize("damage", ALL_DAMAGE, ids=lambda damage: damage.__name__)
-def test_each_kind_of_damage_does_harm(damage: Damage, targets: list[Target]) -> None:
-    corpus = targets[1].corpus
+def test_each_kind_of_damage_does_harm(damage: Damage, victims: list[Victim]) -> None:
+    corpus = victims[1].corpus
     changed = 0
     for number in range(100):
         dice = Dice(5, number)
@@ -76,8 +76,8 @@ def test_each_kind_of_damage_does_harm(damage: Damage, targets: list[Target]) ->
     assert changed == 0 if damage is leave_alone else changed > 80
 
 
-def test_a_case_can_be_repeated_by_its_number(targets: list[Target]) -> None:
-    corpus = targets[0].corpus
+def test_a_case_can_be_repeated_by_its_number(victims: list[Victim]) -> None:
+    corpus = victims[0].corpus
     once = [fuzz.case(corpus, 3, number) for number in range(50)]
     assert [fuzz.case(corpus, 3, number) for number in reversed(range(50))] == once[::-1]
     assert [fuzz.case(corpus, 4, number) for number in range(50)] != once
@@ -102,8 +102,8 @@ def test_a_codec_that_loses_something_is_found(monkeypatch: pytest.MonkeyPatch) 
             message = Result(header, message.previous, frozenset(), 0, 0, None)
         return encode(message)
 
-    attacked = fuzz.targets()
-    monkeypatch.setattr(fuzz, "targets", lambda: attacked)
+    attacked = fuzz.victims()
+    monkeypatch.setattr(fuzz, "victims", lambda: attacked)
     monkeypatch.setattr(fuzz, "encode", forgetful)
     findings = fuzz.run(2_000).findings
     assert any("does not survive" in finding.problem for finding in findings)
@@ -125,8 +125,8 @@ def test_a_node_that_breaks_a_law_is_found(
 ) -> None:
     assert callable(harm)
     honest = Node.receive
-    attacked = fuzz.targets()[:1]
-    monkeypatch.setattr(fuzz, "targets", lambda: attacked)
+    attacked = fuzz.victims()[:1]
+    monkeypatch.setattr(fuzz, "victims", lambda: attacked)
 
     def harmed(node: Node, message: Message, source: int) -> list[Outgoing]:
         before = node.model.copy()
@@ -146,8 +146,8 @@ def test_the_command_counts_and_fails_on_findings(
     monkeypatch.setattr("sys.argv", ["fuzz", "--count", "70", "--seed", "2"])
     assert fuzz.main() == 0
     assert capsys.readouterr().out.strip().splitlines()[-1].startswith("70 cases: ")
-    attacked = fuzz.targets()
-    monkeypatch.setattr(fuzz, "targets", lambda: attacked)
+    attacked = fuzz.victims()
+    monkeypatch.setattr(fuzz, "victims", lambda: attacked)
     monkeypatch.setattr(Node, "receive", lambda *_: 1 / 0)
     monkeypatch.setattr("sys.argv", ["fuzz", "--count", "640"])
     assert fuzz.main() == 1
@@ -166,12 +166,12 @@ def peak_of_decoding(data: bytes, limits: Limits) -> int:
     return tracemalloc.get_traced_memory()[1] - before
 
 
-def test_decoding_allocates_in_proportion(targets: list[Target]) -> None:
-    sample = [fuzz.case(target.corpus, 9, n)[1] for target in targets for n in range(300)]
+def test_decoding_allocates_in_proportion(victims: list[Victim]) -> None:
+    sample = [fuzz.case(victim.corpus, 9, n)[1] for victim in victims for n in range(300)]
     long = encode(Result(Header(1, 1, 1, 2, 0, 0), 1, frozenset(), 0, 0, None))
     sample += [long + bytes(n) for n in (1_000, 100_000)]
     sample += [long + b"\x7a" + struct.pack("<B", 0x7F) + bytes(n) for n in (127, 10_000)]
-    sample += [data for target in targets for data in target.corpus]
+    sample += [data for victim in victims for data in victim.corpus]
     tracemalloc.start()
     try:
         for data in sample:

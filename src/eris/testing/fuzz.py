@@ -50,7 +50,7 @@ MEMBERS = 4
 
 
 @dataclass(frozen=True)
-class Target:
+class Victim:
     """A small federation in its second round: messages that belong there, and a node."""
 
     agreement: Agreement
@@ -58,7 +58,7 @@ class Target:
     corpus: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, settings: Settings) -> Target:
+    def of(cls, settings: Settings) -> Victim:
         """Run one round, keep a node as it is then, and record what the next ones say."""
         agreement = agree(settings, clients=MEMBERS, aggregators=2)
         training = SyntheticTraining(settings.n, settings.seed)
@@ -95,7 +95,7 @@ def _twin(node: Node, agreement: Agreement) -> Node:
     return copy.deepcopy(node, {id(agreement): agreement})
 
 
-def targets() -> list[Target]:
+def victims() -> list[Victim]:
     """Federations that between them use every encoding and every kind of state."""
     common = {"n": 40, "segment_size": 12, "min_included": 2}
     kinds = (
@@ -110,7 +110,7 @@ def targets() -> list[Target]:
         {"plan": ContiguousPlan(2), "rule": CoordinateMedian(), "non_finite": "clip"},
         {"plan": RandomPlan(2), "scheme": Quantised(Natural()), "non_finite": "zero", "history": 1},
     )
-    return [Target.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
+    return [Victim.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
 
 
 def case(corpus: Sequence[bytes], seed: int, number: int) -> tuple[str, bytes]:
@@ -179,8 +179,8 @@ def check_codec(data: bytes) -> Message | MalformedMessage:
 class Subject:
     """A node under attack, watched."""
 
-    def __init__(self, target: Target) -> None:
-        self.target, self.node = target, _twin(target.node, target.agreement)
+    def __init__(self, victim: Victim) -> None:
+        self.victim, self.node = victim, _twin(victim.node, victim.agreement)
         self.published: dict[tuple[int, int, int], Result] = {}
 
     def _state(self) -> list[Vector]:
@@ -209,7 +209,7 @@ class Subject:
             if any(now[other] != version for other, version in versions.items() if other != key):
                 raise Broken("the version of another segment moved")
             for part in changed:
-                part[self.target.coordinates[key]] = False
+                part[self.victim.coordinates[key]] = False
                 if part.any():
                     raise Broken("coordinates of another segment moved")
         return refused, moved
@@ -244,22 +244,22 @@ def run(count: int, seed: int = 0, advance: Callable[[int], object] = int) -> Ta
     >>> run(100).findings
     []
     """
-    tally, attacked = Tally(), targets()
+    tally, attacked = Tally(), victims()
     for number, batch in enumerate(batches(count)):
         _attack(attacked[number % len(attacked)], batch, seed, tally)
         advance(len(batch))
     return tally
 
 
-def _attack(target: Target, batch: range, seed: int, tally: Tally) -> None:
-    subject = Subject(target)
+def _attack(victim: Victim, batch: range, seed: int, tally: Tally) -> None:
+    subject = Subject(victim)
     damage, data, number = "", b"", batch.start
     try:
         # Overflow shows as a state that is not finite, whatever the caller does about warnings.
         with np.errstate(all="ignore"):
             for number in batch:
                 tally.cases += 1
-                damage, data = case(target.corpus, seed, number)
+                damage, data = case(victim.corpus, seed, number)
                 message = check_codec(data)
                 if isinstance(message, MalformedMessage):
                     tally.malformed[message.field] += 1
