@@ -216,12 +216,12 @@ class Agreement:
 
 
 def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
-    """The agreement of a federation on a network, in the views that its authority told."""
+    """The agreement of members that may fail, in the views that their authority told."""
     if settings.scheme.in_step:
-        expected = f"another one: {settings.scheme.in_step}"
+        expected = f"another one where members may fail: {settings.scheme.in_step}"
         raise InvalidSetting("scheme", settings.scheme.name, expected)
     if settings.plan.rotate:
-        expected = "0 on a network: shards drawn anew wait for every owner, and owners may die"
+        expected = "0 where members may fail: shards drawn anew wait for every owner"
         raise InvalidSetting("plan.rotate", settings.plan.rotate, expected)
     if not views:
         raise InvalidSetting("standing", "without a view", "one, to begin in")
