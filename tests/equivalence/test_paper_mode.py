@@ -18,16 +18,14 @@ from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.protocol.schemes import Independent, scheme_for
 from eris.protocol.settings import Settings
-from eris.runtimes.local import LocalRuntime
-from eris.testing import (
-    ChosenFaults,
-    Laws,
-    SyntheticTraining,
-    federate,
-    initial_model,
-    random_faults,
-)
+from eris.runtimes.faults import FaultPlan
+from eris.runtimes.station import Stations
+from eris.testing import SyntheticTraining, agree, initial_model, on_the_clock
+from support.engines import clients, in_step, replicas
+from support.oracle import check_messages, check_values
+from support.plans import ChosenFaults
 
+Vector = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Estimate = Literal["renormalised", "unbiased"]
 N, CLIENTS = 80, 6
@@ -53,11 +51,14 @@ def paper(
     )
 
 
-def mean_of_references(runtime: LocalRuntime) -> Doubles:
+def references(engine: Stations) -> tuple[Vector, Doubles]:
+    """The common reference, and the mean of the clients' own."""
     total = np.zeros(N)
-    for share, node in zip(SHARES, runtime.nodes, strict=False):
-        total += share * node.client.sender.state()["reference"]
-    return total
+    for client, machine in clients(engine).items():
+        total += SHARES[client] * machine.sender.state()["reference"]
+    common = replicas(engine)[0].reference
+    assert common is not None
+    return common, total
 
 
 # -- the invariant --------------------------------------------------------------------------------
@@ -69,13 +70,12 @@ def test_the_common_reference_is_the_mean_of_the_clients_own(
     compressor: MaskCompressor, rotate: int
 ) -> None:
     training = SyntheticTraining(N, 1)
-    runtime = federate(paper(training, compressor, rotate=rotate), training, clients=CLIENTS)
-    for _ in range(30):
-        runtime.run_round(training)
-        for node in runtime.nodes:
-            assert node.replica.reference is not None
-            assert np.allclose(node.replica.reference, mean_of_references(runtime), atol=1e-5)
-    assert np.abs(runtime.nodes[0].replica.reference).max() > 0.1  # type: ignore[arg-type]
+    engine = in_step(agree(paper(training, compressor, rotate=rotate), clients=CLIENTS), training)
+    for round in range(1, 31):
+        engine.run_round(round)
+        common, mean = references(engine)
+        assert np.allclose(common, mean, atol=1e-5)
+    assert np.abs(common).max() > 0.1
 
 
 @pytest.mark.parametrize("estimate", ["renormalised", "unbiased"])
@@ -86,21 +86,19 @@ def test_faults_do_not_break_the_invariant(estimate: Estimate) -> None:
 def partly_included(seed: int, estimate: Estimate) -> int:
     """Runs a federation under faults; returns how many results some client was missing in."""
     training = SyntheticTraining(N, seed)
-    agreed = paper(training, RandP(0.3), rotate=seed % 3, estimate=estimate)
-    runtime = federate(agreed, training, clients=CLIENTS, faults=random_faults(seed), record=True)
-    laws = Laws(runtime)
-    for _ in range(6):
-        runtime.run_round(training)
-        laws.after_round()  # among them the invariant, on all segments where nodes are level
-    runtime.heal()
-    for _ in range(2):
-        runtime.run_round(training)
-        laws.after_round()
-    for node in runtime.nodes:
-        assert node.replica.settled(runtime.round)
-        assert node.replica.reference is not None
-        assert np.allclose(node.replica.reference, mean_of_references(runtime), atol=1e-4)
-    return sum(0 < len(result.included) < CLIENTS for result in laws.check_messages())
+    agreement = agree(
+        paper(training, RandP(0.3), rotate=seed % 3, estimate=estimate), clients=CLIENTS
+    )
+    faults = FaultPlan(seed=seed, link=0.2, dropout=0.2, churn=0.2, straggle=0.2)
+    engine = in_step(agreement, training, faults=faults)
+    records = []
+    for round in range(1, 9):
+        records += engine.run_round(round).records
+        common, mean = references(engine)
+        assert np.allclose(common, mean, atol=1e-4)
+    results = check_messages(agreement, records)
+    check_values(agreement, initial_model(N, seed), results, training.given)
+    return sum(0 < len(result.included) < CLIENTS for result in results)
 
 
 def test_a_client_advances_only_where_it_was_included() -> None:
@@ -108,24 +106,24 @@ def test_a_client_advances_only_where_it_was_included() -> None:
     agreed = paper(training, RandP(0.3))
     # What client 5 sends to the owner of shard 0 is lost; its other shards arrive.
     faults = ChosenFaults(lost_links=lambda sender, receiver, round: (sender, receiver) == (5, 0))
-    runtime = federate(agreed, training, clients=CLIENTS, faults=faults)
-    runtime.run_round(training)
-    shard_map = agreed.plan.at(N, agreed.seed)
-    own = runtime.nodes[5].client.sender.state()["reference"]
+    engine = in_step(agree(agreed, clients=CLIENTS), training, faults=faults)
+    engine.run_round(1)
+    shard_map, machine = agreed.plan.at(N, agreed.seed), clients(engine)[5]
+    own = machine.sender.state()["reference"]
     assert not own[shard_map.coordinates(0)].any()
     assert own[shard_map.coordinates(1)].any()
     assert own[shard_map.coordinates(2)].any()
-    assert {key[0] for _, key in runtime.nodes[5].client.left_out} == {0}
+    assert {key[0] for _, key in machine.left_out} == {0}
 
 
 def test_a_weight_other_than_the_agreed_one_is_refused() -> None:
     # s = Σ w_k s_k holds for the weights in the view and for no others.
     training = SyntheticTraining(N, 2)
-    runtime = federate(paper(training, RandP(0.3)), training, clients=CLIENTS)
-    update, samples, steps = training(1, runtime.nodes[1].model, 1)
-    runtime.nodes[1].begin(1, 0.0)
+    machine = clients(in_step(agree(paper(training, RandP(0.3)), clients=CLIENTS), training))[1]
+    update, samples, steps = training(1, initial_model(N, 2), 1)
+    machine.begin(1)
     with pytest.raises(InvalidSetting, match="samples of client-1 is 5; expected 4, as agreed"):
-        runtime.nodes[1].contribute(update, samples + 1, steps)
+        machine.contribute(update, samples + 1, steps)
 
 
 # -- shared masks are the paper's iteration -------------------------------------------------------
@@ -189,26 +187,25 @@ def test_the_default_is_the_papers_iteration_with_a_shared_mask(compressor: Mask
         segment_size=20,
         seed=7,
     )
-    runtime = federate(agreed, training, clients=CLIENTS)
+    engine = on_the_clock(agree(agreed, clients=CLIENTS), training)
     for round in range(1, 51):
-        runtime.run_round(training)
+        engine.run_round(round)
         if round % 10 == 0:
             x, s, _ = papers_iteration(compressor, round)
-            for node in runtime.nodes:
-                assert node.replica.reference is not None
-                assert np.abs(node.model - x).max() < 1e-5
-                assert np.abs(node.replica.reference - s).max() < 1e-5
+            for replica in replicas(engine):
+                assert replica.reference is not None
+                assert np.abs(replica.model - x).max() < 1e-5
+                assert np.abs(replica.reference - s).max() < 1e-5
 
 
 def test_independent_masks_differ_and_a_result_then_shows_single_clients() -> None:
     # Why shared masks are the default: with masks of their own, most kept coordinates have one
     # contributor, whose value the published mean then is.
     training = SyntheticTraining(400, 7)
-    agreed = paper(training, RandP(0.05))
-    runtime = federate(agreed, training, clients=CLIENTS)
+    agreement = agree(paper(training, RandP(0.05)), clients=CLIENTS)
     counts = np.zeros(400, int)
     for client in range(CLIENTS):
-        kept = runtime.agreement.coding.kept(1, client)
+        kept = agreement.coding.kept(1, client)
         assert kept is not None
         counts[kept.among(np.arange(400))] += 1
     assert np.mean(counts[counts > 0] == 1) > 0.7
@@ -227,12 +224,11 @@ def step_with(included: tuple[int, ...], estimate: Estimate) -> Doubles:
     faults = ChosenFaults(
         lost_links=lambda sender, receiver, round: sender < CLIENTS and sender not in included
     )
-    runtime = federate(agreed, training, clients=CLIENTS, servers=2, faults=faults)
-    runtime.run_round(training)
-    for node in runtime.nodes:
-        for result in (node.replica.result_of(key, 1) for key in node.replica.versions):
-            assert result is None or result.included == frozenset(included)
-    moved: Doubles = initial_model(N, 9).astype(np.float64) - runtime.nodes[0].model
+    agreement = agree(agreed, clients=CLIENTS, servers=2)
+    engine = in_step(agreement, training, faults=faults)
+    results = check_messages(agreement, engine.run_round(1).records)
+    assert {result.included for result in results} == {frozenset(included)}
+    moved: Doubles = initial_model(N, 9).astype(np.float64) - engine.models()[0]
     return moved
 
 
@@ -273,10 +269,8 @@ def test_equal_weights_make_both_unbiased() -> None:
 def test_any_rule_takes_the_estimate() -> None:
     training = SyntheticTraining(N, 3)
     agreed = Settings(n=N, plan=RandomPlan(3), rule=FedAdam(0.05), scheme=Independent(RandP(0.3)))
-    runtime = federate(agreed, training, clients=CLIENTS)
-    for _ in range(5):
-        runtime.run_round(training)
-    assert np.isfinite(runtime.nodes[0].model).all()
-    assert {node.replica.digest((0, 0)) for node in runtime.nodes} == {
-        runtime.nodes[0].replica.digest((0, 0))
-    }
+    engine = in_step(agree(agreed, clients=CLIENTS), training, stations=2)
+    for round in range(1, 6):
+        engine.run_round(round)
+    assert np.isfinite(engine.models()[0]).all()
+    assert len({replica.digest((0, 0)) for replica in replicas(engine)}) == 1

@@ -1,5 +1,5 @@
 """The law of sharded aggregation: for any plan, any number of shards, any segment size and any
-order of arrival, every node holds the bits that one aggregator of everything would have computed.
+order of arrival, every member holds the bits that one aggregator of everything would have computed.
 
 The single aggregator in turn is compared with loops in plain NumPy, so that the code is not only
 compared with itself.
@@ -32,22 +32,20 @@ from eris.core.rules import (
 from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardPlan, WeightedPlan
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
+from eris.protocol.agreement import Agreement
 from eris.protocol.replica import Replica
 from eris.protocol.schemes import scheme_for
 from eris.protocol.settings import Settings
+from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import Fault
-from eris.runtimes.local import LocalRuntime
-from eris.testing import (
-    SyntheticTraining,
-    assert_same_bits,
-    federate,
-    initial_model,
-    shuffled_arrival,
-)
+from eris.runtimes.station import Stations
+from eris.testing import SyntheticTraining, agree, assert_same_bits, initial_model, on_the_clock
+from support.engines import in_step, replicas
+from support.plans import shuffled_arrival
 
 Vector = NDArray[np.float32]
 Doubles = NDArray[np.float64]
-N, CLIENTS, ROUNDS = 150, 5, 20
+N, CLIENTS, ROUNDS = 150, 5, 10
 
 RULES: list[ServerRule] = [
     FedAvg(0.1),
@@ -79,10 +77,24 @@ class Case:
     rounds: int = ROUNDS
     seed: int = 3
 
-    def run(self, *, shuffled: bool = True, servers: int = 0) -> LocalRuntime:
-        """The federation after all rounds."""
-        training = SyntheticTraining(self.n, self.seed)
-        agreed = Settings(
+    def run(self, *, servers: int = 0) -> list[Replica]:
+        """What members hold after all rounds, in which messages overtook each other.
+
+        Shards that are drawn anew are for members in step, and there are three processes of them.
+        """
+        agreed, training = self.agreement(servers), SyntheticTraining(self.n, self.seed)
+        engine: Stations | EventEngine
+        if self.plan.rotate:
+            engine = in_step(agreed, training, stations=3)
+        else:
+            engine = on_the_clock(agreed, training, faults=shuffled_arrival(self.seed))
+        for round in range(1, self.rounds + 1):
+            assert engine.run_round(round).included == 1, "the law is about complete rounds"
+        return replicas(engine)
+
+    def agreement(self, servers: int = 0) -> Agreement:
+        """What the members agree on."""
+        settings = Settings(
             n=self.n,
             plan=self.plan,
             rule=self.rule,
@@ -90,29 +102,23 @@ class Case:
             segment_size=self.segment_size,
             seed=self.seed,
         )
-        faults = shuffled_arrival(self.seed) if shuffled else None
-        runtime = federate(agreed, training, clients=self.clients, servers=servers, faults=faults)
-        for _ in range(self.rounds):
-            runtime.run_round(training)
-        return runtime
+        return agree(settings, clients=self.clients, servers=servers)
 
     def check(self, *, servers: int = 0) -> None:
-        """Every node holds the bits of the single aggregator."""
+        """Every member holds the bits of the single aggregator."""
         expected = central(replace(self, plan=RandomPlan(1), segment_size=None))
-        runtime = self.run(servers=servers)
-        for node in runtime.nodes:
-            assert_same_state(node.replica, expected, f"{self}, node {node.me}")
-            for key, version in node.replica.versions.items():
-                result = node.replica.result_of(key, self.rounds)
-                assert version == self.rounds
-                assert result is not None
-                assert len(result.included) == self.clients, "the law is about complete rounds"
+        for number, replica in enumerate(self.run(servers=servers)):
+            assert_same_state(replica, expected, f"{self}, replica {number}")
+            assert set(replica.versions.values()) == {self.rounds}
 
 
 @cache
 def central(case: Case) -> Replica:
     """One aggregator of everything, to which all comes in the order of the view."""
-    return case.run(shuffled=False).nodes[-1].replica
+    engine = in_step(case.agreement(), SyntheticTraining(case.n, case.seed))
+    for round in range(1, case.rounds + 1):
+        engine.run_round(round)
+    return replicas(engine)[0]
 
 
 def assert_same_state(found: Replica, expected: Replica, what: str) -> None:
@@ -193,16 +199,18 @@ def test_whoever_owns_the_shards(compressor: MaskCompressor | None) -> None:
 
 
 def test_the_order_of_arrival_really_varied() -> None:
-    case = Case(FedAvg(0.1), None, RandomPlan(2))
-    runtime = case.run()
-    assert runtime.faults.struck[Fault.DELAY] > 100
-    assert sum(runtime.faults.struck.values()) == runtime.faults.struck[Fault.DELAY]
+    case, faults = Case(FedAvg(0.1), None, RandomPlan(2)), shuffled_arrival(3)
+    engine = on_the_clock(case.agreement(), SyntheticTraining(N, 3), faults=faults)
+    records = [record for round in range(1, 6) for record in engine.run_round(round).records]
+    assert faults.struck[Fault.DELAY] > 40
+    assert sum(faults.struck.values()) == faults.struck[Fault.DELAY]
+    assert all(record.arrived == set(record.receivers) for record in records)
 
 
 def test_the_comparison_can_fail() -> None:
     with pytest.raises(AssertionError, match=r"model: .* values differ"):
         assert_same_state(
-            Case(FedAvg(0.1), None, RandomPlan(1), seed=4).run().nodes[0].replica,
+            Case(FedAvg(0.1), None, RandomPlan(1), seed=4).run()[0],
             central(Case(FedAvg(0.1), None, RandomPlan(1))),
             "another seed",
         )
@@ -222,7 +230,7 @@ def test_fedavg_is_a_loop_in_numpy() -> None:
     for round in range(1, ROUNDS + 1):
         updates = np.stack([noise(k, round) + 0.5 * x for k in range(CLIENTS)])
         x -= 0.1 * (weights @ updates) / weights.sum()
-    found = Case(FedAvg(0.1), None, RandomPlan(7)).run().nodes[2].model
+    found = Case(FedAvg(0.1), None, RandomPlan(7)).run()[2].model
     assert np.allclose(found, x, rtol=0, atol=1e-5)
 
 
@@ -235,7 +243,7 @@ def test_fedadam_is_a_loop_in_numpy() -> None:
         v = (weights @ updates) / weights.sum()
         m, u = 0.9 * m + 0.1 * v, 0.99 * u + 0.01 * v * v
         x -= 0.1 * m / (np.sqrt(u) + 1e-3)
-    found = Case(FedAdam(0.1), None, RandomPlan(7)).run().nodes[2].model
+    found = Case(FedAdam(0.1), None, RandomPlan(7)).run()[2].model
     assert np.allclose(found, x, rtol=0, atol=2e-4)
 
 
@@ -247,7 +255,7 @@ def test_fednova_is_a_loop_in_numpy() -> None:
     for round in range(1, ROUNDS + 1):
         updates = np.stack([noise(k, round) + 0.5 * x for k in range(CLIENTS)])
         x -= 0.05 * (share @ steps) * ((share / steps) @ updates)
-    found = Case(FedNova(0.05), None, RandomPlan(7)).run().nodes[2].model
+    found = Case(FedNova(0.05), None, RandomPlan(7)).run()[2].model
     assert np.allclose(found, x, rtol=0, atol=1e-5)
 
 
@@ -256,20 +264,20 @@ def test_whole_numbers_give_numpys_very_bits(plan: ShardPlan) -> None:
     # The mean of whole numbers is one correctly rounded quotient; the step is two float32
     # operations. Nothing is left to differ.
     training = SyntheticTraining(N, 5, whole=True)
-    runtime = federate(
-        Settings(n=N, plan=plan, rule=FedAvg(0.1)), training, clients=CLIENTS,
-        faults=shuffled_arrival(1),
-    )  # fmt: skip
+    agreed = agree(Settings(n=N, plan=plan, rule=FedAvg(0.1)), clients=CLIENTS)
+    engine: Stations | EventEngine = in_step(agreed, training)
+    if not plan.rotate:
+        engine = on_the_clock(agreed, training, faults=shuffled_arrival(1))
     x = initial_model(N, 5)
     for round in range(1, ROUNDS + 1):
-        runtime.run_round(training)
+        engine.run_round(round)
         total = np.zeros(N, np.int64)
         for k in range(CLIENTS):
             words = Stream(5, "test-update", round, k).words(0, N)
             total += (3 + k) * (words.astype(np.int64) % 17 - 8)
         x = x - np.float32(0.1) * (total / sum(3 + k for k in range(CLIENTS))).astype(np.float32)
-    for node in runtime.nodes:
-        assert_same_bits(node.model, x, f"node {node.me}")
+    for replica in replicas(engine):
+        assert_same_bits(replica.model, x)
 
 
 def kept_as_booleans(compressor: MaskCompressor, round: int, seed: int) -> NDArray[np.bool_]:
@@ -291,7 +299,7 @@ def test_shifted_compression_is_a_loop_in_numpy(compressor: MaskCompressor) -> N
         v = (weights @ sent) / weights.sum()
         x -= 0.1 * (s + v)
         s += gamma * v
-    replica = Case(FedAvg(0.1), compressor, RandomPlan(7)).run().nodes[4].replica
+    replica = Case(FedAvg(0.1), compressor, RandomPlan(7)).run()[4]
     assert replica.reference is not None
     assert np.allclose(replica.reference, s, rtol=0, atol=1e-5)
     assert np.allclose(replica.model, x, rtol=0, atol=1e-5)

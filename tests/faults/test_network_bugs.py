@@ -19,7 +19,7 @@ from eris.protocol.client import Client, Prepared
 from eris.protocol.directory import Directory
 from eris.protocol.evidence import Evidence
 from eris.protocol.member import Member, Phase
-from eris.protocol.messages import Message, Outgoing, Result, Snapshot
+from eris.protocol.messages import Contribution, Message, Outgoing, Result, Snapshot
 from eris.protocol.node import Node
 from eris.protocol.ownership import Ownership
 from eris.protocol.replica import Replica
@@ -129,6 +129,34 @@ def test_a_result_below_the_quorum(monkeypatch: pytest.MonkeyPatch) -> None:
     # Two of five: enough for min_included, which every replica checks, but no majority.
     monkeypatch.setattr(Aggregator, "_enough", 2)
     catch(monkeypatch, "fewer than", Trouble.SLOW, Trouble.CRASH, shape=Shape(members=5))
+
+
+def test_a_contribution_to_an_old_state_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result is the mean of what its clients sent, of the state that it follows."""
+    receive = Aggregator.receive
+
+    def receive_anyway(
+        self: Aggregator, contribution: Contribution
+    ) -> tuple[list[Result], list[Outgoing]]:
+        version = self.replica.versions[contribution.header.key]
+        return receive(self, replace(contribution, based_on=version))
+
+    monkeypatch.setattr(Aggregator, "receive", receive_anyway)
+    kinds, shape = (Trouble.ONE_WAY, Trouble.DROP), Shape(shards=5, segment_size=4, rounds=15)
+    catch(monkeypatch, "who sent nothing for it", *kinds, shape=shape)
+
+
+def test_somebody_included_who_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caught by: a result is the mean of its included clients."""
+    close = Aggregator._close
+
+    def close_with_all(self: Aggregator, key: Key) -> Result:
+        result, everyone = close(self, key), self.agreement.view_at(self.round).client_set
+        return replace(result, included=everyone) if result.payload else result
+
+    monkeypatch.setattr(Aggregator, "_close", close_with_all)
+    law = "who sent nothing for it|is not the mean of its included clients"
+    catch(monkeypatch, law, Trouble.SLOW, Trouble.CRASH)
 
 
 def test_a_client_that_is_not_told_that_it_was_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

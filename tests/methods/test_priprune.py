@@ -112,7 +112,7 @@ def test_what_is_kept_moved_by_all_local_steps_also_where_the_server_divides_by_
     scheme = ADAPTIVE.compose(["anna"], [1]).scheme
     plain, nova = client_of(FedAvgRule(0.5), scheme), client_of(FedNova(0.5), scheme)
     for client in (plain, nova):
-        client.begin(1, 0.0)
+        client.begin(1)
         (out,) = client.contribute(UPDATE, samples=1, steps=4)
         assert isinstance(out.message, Contribution)
         values = np.frombuffer(out.message.payload.encoded.data[1:], "<f4")
@@ -124,7 +124,7 @@ def test_what_is_kept_moved_by_all_local_steps_also_where_the_server_divides_by_
 
 def test_a_step_beyond_float32_is_not_kept() -> None:
     client = client_of(FedAvgRule(0.5), ADAPTIVE.compose(["anna"], [1]).scheme)
-    client.begin(1, 0.0)
+    client.begin(1)
     client.contribute(np.array([np.inf, 1, 1, 1], np.float32), samples=1)
     model = np.full(4, 9, np.float32)
     assert_same_bits(client.sender.training_model(model), model)

@@ -16,25 +16,23 @@ from eris.core.compress import Encoded, Encoding
 from eris.core.errors import ErisError, MalformedMessage
 from eris.protocol import codec
 from eris.protocol import eris_pb2 as pb
-from eris.protocol.agreement import Agreement
 from eris.protocol.codec import Limits, decode, encode
-from eris.protocol.membership import View
 from eris.protocol.messages import Header, Message, Outgoing, Payload, Result
 from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
-from eris.runtimes.local import LocalRuntime
-from eris.testing import fuzz
+from eris.testing import SyntheticTraining, agree, fuzz
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Damage, Dice, leave_alone, parse, serialise
-from eris.testing.fuzz import FuzzedFederation
+from eris.testing.fuzz import Victim
+from support.engines import in_step
 
 CASES = 20_000
 ALL_DAMAGE = (*TO_BYTES, *TO_FIELDS)
 
 
 @pytest.fixture(scope="module")
-def worlds() -> list[FuzzedFederation]:
-    return fuzz.worlds()
+def victims() -> list[Victim]:
+    return fuzz.victims()
 
 
 def test_no_damage_breaks_the_codec_or_a_node() -> None:
@@ -49,9 +47,9 @@ def test_no_damage_breaks_the_codec_or_a_node() -> None:
     assert tally.moved > 100
 
 
-def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[FuzzedFederation]) -> None:
-    for world in worlds:
-        kinds = Counter(type(decode(data)).__name__ for data in world.corpus)
+def test_the_corpus_is_valid_and_holds_every_kind(victims: list[Victim]) -> None:
+    for victim in victims:
+        kinds = Counter(type(decode(data)).__name__ for data in victim.corpus)
         everything = {
             "Contribution",
             "Result",
@@ -62,14 +60,14 @@ def test_the_corpus_is_valid_and_holds_every_kind(worlds: list[FuzzedFederation]
             "Holding",
         }
         assert set(kinds) == everything
-        for data in world.corpus:
+        for data in victim.corpus:
             assert serialise(parse(data)) == data
             assert encode(decode(data)) == data
 
 
 @pytest.mark.parametrize("damage", ALL_DAMAGE, ids=lambda damage: damage.__name__)
-def test_each_kind_of_damage_does_harm(damage: Damage, worlds: list[FuzzedFederation]) -> None:
-    corpus = worlds[1].corpus
+def test_each_kind_of_damage_does_harm(damage: Damage, victims: list[Victim]) -> None:
+    corpus = victims[1].corpus
     changed = 0
     for number in range(100):
         dice = Dice(5, number)
@@ -78,8 +76,8 @@ def test_each_kind_of_damage_does_harm(damage: Damage, worlds: list[FuzzedFedera
     assert changed == 0 if damage is leave_alone else changed > 80
 
 
-def test_a_case_can_be_repeated_by_its_number(worlds: list[FuzzedFederation]) -> None:
-    corpus = worlds[0].corpus
+def test_a_case_can_be_repeated_by_its_number(victims: list[Victim]) -> None:
+    corpus = victims[0].corpus
     once = [fuzz.case(corpus, 3, number) for number in range(50)]
     assert [fuzz.case(corpus, 3, number) for number in reversed(range(50))] == once[::-1]
     assert [fuzz.case(corpus, 4, number) for number in range(50)] != once
@@ -104,8 +102,8 @@ def test_a_codec_that_loses_something_is_found(monkeypatch: pytest.MonkeyPatch) 
             message = Result(header, message.previous, frozenset(), 0, 0, None)
         return encode(message)
 
-    attacked = fuzz.worlds()
-    monkeypatch.setattr(fuzz, "worlds", lambda: attacked)
+    attacked = fuzz.victims()
+    monkeypatch.setattr(fuzz, "victims", lambda: attacked)
     monkeypatch.setattr(fuzz, "encode", forgetful)
     findings = fuzz.run(2_000).findings
     assert any("does not survive" in finding.problem for finding in findings)
@@ -127,8 +125,8 @@ def test_a_node_that_breaks_a_law_is_found(
 ) -> None:
     assert callable(harm)
     honest = Node.receive
-    attacked = fuzz.worlds()[:1]
-    monkeypatch.setattr(fuzz, "worlds", lambda: attacked)
+    attacked = fuzz.victims()[:1]
+    monkeypatch.setattr(fuzz, "victims", lambda: attacked)
 
     def harmed(node: Node, message: Message, source: int) -> list[Outgoing]:
         before = node.model.copy()
@@ -148,8 +146,8 @@ def test_the_command_counts_and_fails_on_findings(
     monkeypatch.setattr("sys.argv", ["fuzz", "--count", "70", "--seed", "2"])
     assert fuzz.main() == 0
     assert capsys.readouterr().out.strip().splitlines()[-1].startswith("70 cases: ")
-    attacked = fuzz.worlds()
-    monkeypatch.setattr(fuzz, "worlds", lambda: attacked)
+    attacked = fuzz.victims()
+    monkeypatch.setattr(fuzz, "victims", lambda: attacked)
     monkeypatch.setattr(Node, "receive", lambda *_: 1 / 0)
     monkeypatch.setattr("sys.argv", ["fuzz", "--count", "640"])
     assert fuzz.main() == 1
@@ -168,12 +166,12 @@ def peak_of_decoding(data: bytes, limits: Limits) -> int:
     return tracemalloc.get_traced_memory()[1] - before
 
 
-def test_decoding_allocates_in_proportion(worlds: list[FuzzedFederation]) -> None:
-    sample = [fuzz.case(world.corpus, 9, n)[1] for world in worlds for n in range(300)]
+def test_decoding_allocates_in_proportion(victims: list[Victim]) -> None:
+    sample = [fuzz.case(victim.corpus, 9, n)[1] for victim in victims for n in range(300)]
     long = encode(Result(Header(1, 1, 1, 2, 0, 0), 1, frozenset(), 0, 0, None))
     sample += [long + bytes(n) for n in (1_000, 100_000)]
     sample += [long + b"\x7a" + struct.pack("<B", 0x7F) + bytes(n) for n in (127, 10_000)]
-    sample += [data for world in worlds for data in world.corpus]
+    sample += [data for victim in victims for data in victim.corpus]
     tracemalloc.start()
     try:
         for data in sample:
@@ -202,13 +200,9 @@ def test_an_included_set_costs_in_proportion_to_the_members(members: int) -> Non
 
 
 def test_a_damaged_transcript_is_refused_or_read(tmp_path: Path) -> None:
-    view = View.serverless(["anna", "ben", "cleo"], aggregators=1)
-    transcript = Transcript(view, settings="{}")
-    runtime = LocalRuntime(
-        Agreement(Settings(n=9), view), np.zeros(9, np.float32), transcript=transcript
-    )
-    runtime.run_round(lambda member, model, round: (np.ones(9, np.float32), 1, 1))
-    transcript.final_model = runtime.nodes[0].model
+    agreement = agree(Settings(n=9), clients=3)
+    engine = in_step(agreement, SyntheticTraining(9))
+    transcript = Transcript(agreement.view, "{}", engine.run_round(1).records, engine.models()[0])
     path = tmp_path / "run.transcript"
     transcript.save(path)
     whole = path.read_bytes()

@@ -442,7 +442,7 @@ def test_a_checkpoint_without_a_round_is_refused() -> None:
 
 
 def test_what_only_the_simulator_can_do_is_refused() -> None:
-    with pytest.raises(InvalidSetting, match=r"plan\.rotate is 2; expected 0 on a network"):
+    with pytest.raises(InvalidSetting, match=r"rotate is 2; expected 0 where members may fail"):
         member(0, agreed={"plan": RandomPlan(2, rotate=2)})
     independent = {"scheme": Independent(RandP(0.5))}
     with pytest.raises(InvalidSetting, match="scheme is 'independent'; expected another one"):

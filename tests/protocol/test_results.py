@@ -16,7 +16,7 @@ from eris.core.shards import RandomPlan
 from eris.protocol.messages import CatchUp, Payload, Result, Snapshot
 from eris.protocol.schemes import Independent, scheme_for
 from eris.testing import assert_same_bits
-from support.machines import begin, federation, only_answer, play, result_at, to_owner
+from support.machines import begin, catch_up, federation, only_answer, play, result_at, to_owner
 
 # -- results --------------------------------------------------------------------------------------
 
@@ -30,7 +30,8 @@ def a_result() -> Result:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda r: replace(r, header=replace(r.header, sender=1)), "member 1 does not own shard 0"),
+        (lambda r: replace(r, header=replace(r.header, sender=1)), "claims to be from member 1"),
+        (lambda r: replace(r, header=replace(r.header, shard=1)), "does not own shard 1"),
         (lambda r: replace(r, header=replace(r.header, epoch=1)), "is of epoch 1"),
         (lambda r: replace(r, included=frozenset({0, 1, 9})), "names a client that is not in"),
         (lambda r: replace(r, payload=Payload(encode_values(np.ones(3, np.float32)))), "count"),
@@ -60,7 +61,8 @@ def test_a_result_is_applied_once_and_in_order() -> None:
     for order in ([0, 1, 2], [2, 1, 0], [1, 1, 2, 0, 0, 1], [2, 0, 2, 1]):
         late = federation()[3]
         for index in order:
-            late.receive(results[index], 1)  # any peer may pass a result on
+            late.receive(results[index], 1)  # not from whoever passes it on
+            late.receive(results[index], 0)
         assert late.replica.digest((0, 0)) == nodes[0].replica.digest((0, 0))
         assert late.replica.updates[0, 0] == 3
     waiting = federation()[3]
@@ -80,7 +82,7 @@ def test_a_round_that_had_no_result_is_known_to_have_had_none() -> None:
     nodes = federation()
     play(nodes, 1)
     for node in nodes:
-        node.client.begin(2, 200.0)  # no owner enters round 2
+        node.client.begin(2)  # no owner enters round 2
     play(nodes, 3)
     assert [nodes[3].replica.included_in(round) for round in (1, 2, 3)] == [1.0, 0.0, 1.0]
 
@@ -99,45 +101,36 @@ def test_only_the_owner_speaks_of_rounds_it_may_still_close() -> None:
 
 def test_a_client_asks_the_owner_first_and_then_others() -> None:
     nodes = federation()
-    node = nodes[3]
-    node.begin(1, 0.0)
-    assert node.tick(14.9) == []
+    begin(nodes, 1)
+    client = nodes[3].client
     asked = []
-    for attempt in range(6):
-        out = node.tick(15.0 + 2 * attempt)
+    for _ in range(6):
+        out = client.ask([(0, 0), (1, 0)])
         assert {type(o.message) for o in out} == {CatchUp}
         asked.append({o.message.header.key: o.to[0] for o in out})
-        assert node.tick(15.5 + 2 * attempt) == [], "not before it is time again"
     assert asked[0] == {(0, 0): 0, (1, 0): 1}
     for key in ((0, 0), (1, 0)):
         assert {ask[key] for ask in asked} == {0, 1, 2}
     assert all(3 not in ask.values() for ask in asked)
     # An owner asks like all others; for its own shard there is nobody to prefer.
-    nodes[0].begin(1, 0.0)
-    first = {out.message.header.key: out.to for out in nodes[0].client.tick(15.0)}
+    first = {out.message.header.key: out.to for out in nodes[0].client.ask([(0, 0), (1, 0)])}
     assert first[1, 0] == (1,)
     assert first[0, 0] != (0,)
 
 
-def test_nobody_asks_once_all_is_known() -> None:
-    nodes = federation()
-    play(nodes, 1)
-    assert all(node.client.tick(1000.0) == [] for node in nodes)
-
-
-def test_catching_up_by_results_from_any_peer() -> None:
+@pytest.mark.parametrize("peer", [0, 1, 2])
+def test_an_owner_tells_its_results_and_anybody_else_a_state(peer: int) -> None:
     nodes = federation()
     for round in range(1, 6):
         play(nodes, round)
-    for peer in range(3):
-        late = federation()[3]
-        for key in late.replica.versions:
-            ask = CatchUp(late.agreement.header(3, 5, key), 0)
-            answers = nodes[peer].receive(ask, 3)
-            assert [type(out.message) for out in answers] == [Result] * 5
-            for out in answers:
-                late.receive(out.message, peer)
-        assert_same_bits(late.model, nodes[0].model)
+    late = federation()[3]
+    for key in late.replica.versions:
+        answers = catch_up(late, nodes[peer], key, 0)
+        owned = nodes[peer].agreement.view.owners[key[0]] == peer
+        assert [type(answer) for answer in answers] == ([Result] * 5 if owned else [Snapshot])
+        assert (late.replica.versions[key] == 5) == owned, "one word is not enough for a state"
+        catch_up(late, nodes[2 - peer // 2], key, 0)
+    assert_same_bits(late.model, nodes[0].model)
 
 
 @pytest.mark.parametrize("rule", [FedAvg(0.5), FedAvgM(0.5), FedAdam(0.1, bias_correction=True)])
@@ -150,15 +143,15 @@ def test_catching_up_by_snapshot_when_results_are_gone(
         play(nodes, round)
     late = federation(history=2, rule=rule, scheme=scheme_for(compressor))[3]
     for key in late.replica.versions:
-        ask = CatchUp(late.agreement.header(3, 6, key), 0)
-        snapshot = only_answer(nodes[2].receive(ask, 3), Snapshot, 3)
+        owner = nodes[nodes[0].agreement.view.owners[key[0]]]
+        (snapshot,) = catch_up(late, owner, key, 0)
+        assert isinstance(snapshot, Snapshot)
         assert (snapshot.at, snapshot.updates) == (6, 6)
-        late.receive(snapshot, 2)
         assert late.replica.digest(key) == nodes[0].replica.digest(key)
-    # Where the results are still kept they are enough.
+    # Where the results are still kept they are enough; of a plain model the state is as small.
     ask = CatchUp(late.agreement.header(3, 6, (0, 0)), 4)
-    kinds = [type(out.message) for out in nodes[2].receive(ask, 3)]
-    assert kinds == [Result, Result]
+    kinds = [type(out.message) for out in nodes[0].receive(ask, 3)]
+    assert kinds == ([Result, Result] if compressor or rule.initial else [Snapshot])
     # And it goes on from there like everyone else.
     late_again = [*nodes[:3], late]
     play(late_again, 7)
@@ -198,6 +191,7 @@ def test_a_snapshot_of_another_shape_is_refused(
     play(nodes, 1)
     late = federation(history=2, rule=rule, scheme=scheme_for(compressor))[3]
     digest = late.replica.digest((0, 0))
+    late.evidence.asks(late.client.ask([(0, 0)]))
     late.receive(change(nodes[0].replica.snapshot((0, 0), 0)), 0)
     assert reason in late.refused[-1]
     assert late.replica.digest((0, 0)) == digest
@@ -232,6 +226,7 @@ def test_a_node_that_took_a_snapshot_does_not_pass_on_a_chain_with_a_gap() -> No
     late = federation(history=2)[3]
     for result in chain:
         late.receive(result, 0)
+    late.evidence.asks(late.client.ask([(0, 0)]))
     late.receive(nodes[0].replica.snapshot((0, 0), 0), 0)
     assert late.replica.versions[0, 0] == 6
     for have, kind in ((0, Snapshot), (3, Snapshot)):
@@ -247,29 +242,7 @@ def test_somebody_who_asks_for_nothing_new_is_told_nothing() -> None:
         assert nodes[0].receive(CatchUp(nodes[0].agreement.header(3, 1, (0, 0)), have), 3) == []
 
 
-# -- crashes and turns ----------------------------------------------------------------------------
-
-
-def test_a_restarted_owner_withholds_the_round_and_goes_on_with_the_next() -> None:
-    nodes = federation()
-    begin(nodes, 1)
-    for member in (1, 2, 3):
-        nodes[0].receive(to_owner(nodes[member]), member)
-    published = nodes[0].restart(1, 5.0)
-    assert [type(out.message) for out in published] == [Result]
-    result = published[0].message
-    assert isinstance(result, Result)
-    assert result.payload is None
-    answers = nodes[0].receive(to_owner(nodes[1]), 1)
-    assert answers[0].message == result, "what comes in now is too late"
-    assert nodes[0].restart(1, 6.0) == [], "and there is no second result"
-
-
-def test_a_restart_after_the_result_publishes_nothing() -> None:
-    nodes = federation()
-    play(nodes, 1)
-    assert nodes[0].restart(1, 150.0) == []
-    assert nodes[0].tick(500.0) == []
+# -- turns ----------------------------------------------------------------------------
 
 
 def test_what_is_open_closes_before_the_next_round_begins() -> None:
@@ -278,7 +251,7 @@ def test_what_is_open_closes_before_the_next_round_begins() -> None:
         begin(nodes, 1)
         for member in (1, 2, 3):
             nodes[0].receive(to_owner(nodes[member]), member)
-        results = [out.message for out in nodes[0].begin(2, 1.0)]
+        results = [out.message for out in nodes[0].open(2, 1.0)]
         assert [(r.header.round, r.previous) for r in results if isinstance(r, Result)] == [(1, 0)]
         assert result_at(nodes[0]).included == {1, 2, 3}
 
@@ -286,13 +259,13 @@ def test_what_is_open_closes_before_the_next_round_begins() -> None:
 def test_an_owner_that_comes_back_settles_every_turn_it_missed() -> None:
     nodes = federation(plan=RandomPlan(2, rotate=2))
     play(nodes, 1)
-    out = nodes[0].begin(8, 0.0)
+    out = nodes[0].open(8, 0.0)
     results = [o.message for o in out if isinstance(o.message, Result)]
     assert [(r.header.round, r.previous, r.payload) for r in results] == [
         (2, 1, None), (4, 2, None), (6, 4, None),
     ]  # fmt: skip
     # Said again it is said in the same words.
-    again = [o.message for o in nodes[0].begin(9, 0.0)]
+    again = [o.message for o in nodes[0].open(9, 0.0)]
     assert again[: len(results) - 1] == results[1:]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,36 +20,24 @@ from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Observation, Transcript
 from eris.runtimes.faults import FaultPlan
-from eris.runtimes.local import LocalRuntime
-from eris.testing import SyntheticTraining, assert_same_bits, federate, random_faults
+from eris.testing import SyntheticTraining, agree, assert_same_bits, on_the_clock
+from support.plans import random_faults
 
 N, CLIENTS, ROUNDS = 40, 5, 3
 
 
-def recorded(*, servers: int = 0, faults: int | None = None, shards: int = 3) -> LocalRuntime:
+def transcript(*, servers: int = 0, faults: int | None = None, shards: int = 3) -> Transcript:
     """A run of five clients, three of whom own a shard unless there are servers."""
-    training = SyntheticTraining(N, 1)
-    agreed = Settings(
+    settings = Settings(
         n=N, plan=RandomPlan(shards), rule=FedAvg(0.1), scheme=Masked(RandP(0.5)), segment_size=8
     )
-    runtime = federate(
-        agreed,
-        training,
-        clients=CLIENTS,
-        servers=servers,
-        faults=None if faults is None else random_faults(faults),
-        record=True,
-    )
-    for _ in range(ROUNDS):
-        runtime.run_round(training)
-    assert runtime.transcript is not None
-    runtime.transcript.final_model = runtime.nodes[0].model.copy()
-    return runtime
-
-
-def transcript(**how: int) -> Transcript:
-    found = recorded(**how).transcript
-    assert found is not None
+    agreement = agree(settings, clients=CLIENTS, servers=servers)
+    plan = None if faults is None else random_faults(faults)
+    engine = on_the_clock(agreement, SyntheticTraining(N, 1), faults=plan)
+    found = Transcript(agreement.view, settings.canonical)
+    for round in range(1, ROUNDS + 1):
+        found.records += engine.run_round(round).records
+    found.final_model = engine.models()[0].copy()
     return found
 
 
@@ -358,17 +345,6 @@ def test_results_are_the_same_to_every_observer() -> None:
     assert all(isinstance(result, Result) for result in first.values())
 
 
-def test_recording_does_not_change_a_run() -> None:
-    training = SyntheticTraining(N, 1)
-    agreed = Settings(
-        n=N, plan=RandomPlan(3), rule=FedAvg(0.1), scheme=Masked(RandP(0.5)), segment_size=8
-    )
-    plain = federate(agreed, training, clients=CLIENTS)
-    for _ in range(ROUNDS):
-        plain.run_round(training)
-    assert np.array_equal(plain.nodes[2].model, recorded().nodes[2].model)
-
-
 def test_a_saved_transcript_keeps_agreed_weights_and_epoch(tmp_path: Path) -> None:
     view = View(("a", "b", "c"), (0, 1, 2), (1,), samples=(5, 7, 9), epoch=4)
     Transcript(view).save(tmp_path / "run.eris")
@@ -376,12 +352,9 @@ def test_a_saved_transcript_keeps_agreed_weights_and_epoch(tmp_path: Path) -> No
 
 
 def test_what_never_arrived_is_in_nobodys_view_but_the_links() -> None:
-    training = SyntheticTraining(N, 1)
-    settings = Settings(n=N, plan=RandomPlan(3), rule=FedAvg(0.1))
-    runtime = federate(settings, training, clients=3, faults=FaultPlan(link=1.0), record=True)
-    runtime.run_round(training)
-    cut = runtime.transcript
-    assert cut is not None
+    agreement = agree(Settings(n=N, plan=RandomPlan(3), rule=FedAvg(0.1)), clients=3)
+    engine = on_the_clock(agreement, SyntheticTraining(N, 1), faults=FaultPlan(link=1.0))
+    cut = Transcript(agreement.view, records=engine.run_round(1).records)
     assert not list(cut.as_aggregator(0).contributions())
     assert not [r for r in cut.as_member(0).results() if r.header.sender != 0]
     assert list(cut.as_link(1, 0).contributions())

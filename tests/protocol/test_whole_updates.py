@@ -33,6 +33,7 @@ from support.machines import (
     TRAINING,
     N,
     begin,
+    contribute,
     contributions,
     deliver,
     federation,
@@ -62,10 +63,10 @@ def with_a_bad_update(compressor: Compressor | None, bad: float, *, liar: bool) 
     update[:] = np.float32(bad)
     if liar:
         nodes[3].client.sender.examine = lambda *_: None  # type: ignore[method-assign]
-    deliver(nodes, 3, nodes[3].contribute(update, samples, steps))
+    deliver(nodes, 3, contribute(nodes[3], update, samples, steps))
     for group in (nodes, without):
         for node in group:
-            deliver(group, node.me, node.tick(11.0))
+            deliver(group, node.me, node.close(11.0))
     for node, other in zip(nodes, without, strict=True):
         assert_same_bits(node.model, other.model)
     assert result_at(nodes[0]) == result_at(without[0])
@@ -112,7 +113,7 @@ def test_a_value_that_quantising_may_carry_out_of_range_refuses_the_update(
 ) -> None:
     nodes = federation(scheme=scheme_for(quantiser), precision=FixedPoint(50.0))
     begin(nodes, 1)
-    assert nodes[3].contribute(np.full(N, 40, np.float32), 6) == []
+    assert contribute(nodes[3], np.full(N, 40, np.float32), 6) == []
     assert f"quantised, its values are up to {reach}, beyond ±50" in nodes[3].refused[0]
 
 
@@ -124,9 +125,9 @@ def test_what_is_not_kept_may_be_anything() -> None:
     places = kept.among(np.arange(N))
     update = np.full(N, np.inf, np.float32)
     update[places] = 1
-    assert nodes[2].contribute(update, 5)
+    assert contribute(nodes[2], update, 5)
     update[places[-1]] = np.nan
-    assert nodes[3].contribute(update, 6) == []
+    assert contribute(nodes[3], update, 6) == []
     where = f"1 of {kept.count} values .*the first is nan at coordinate {places[-1]}"
     assert re.search(where, nodes[3].refused[0])
 
@@ -136,15 +137,15 @@ def test_the_difference_to_the_reference_is_what_must_be_in_range() -> None:
     begin(nodes, 1)
     assert nodes[2].replica.reference is not None
     nodes[2].replica.reference[:] = 40
-    assert nodes[2].contribute(np.full(N, 100, np.float32), 5)
-    assert nodes[2].contribute(np.full(N, -30, np.float32), 5) == []
+    assert contribute(nodes[2], np.full(N, 100, np.float32), 5)
+    assert contribute(nodes[2], np.full(N, -30, np.float32), 5) == []
     assert "the first is -70.0 at coordinate 0" in nodes[2].refused[0]
 
 
 def test_a_refused_update_leaves_nothing_in_a_pruning_clients_model() -> None:
     nodes = federation(scheme=Pruned(Prune(rate=0.5, pseudo=True)))
     begin(nodes, 1)
-    assert nodes[2].contribute(np.linspace(66, 99, N, dtype=np.float32), 5) == []
+    assert contribute(nodes[2], np.linspace(66, 99, N, dtype=np.float32), 5) == []
     assert_same_bits(nodes[2].client.sender.training_model(nodes[2].model), nodes[2].model)
 
 
@@ -160,7 +161,7 @@ def test_other_policies_keep_the_rest_of_the_update(
         update = np.full(N, 2.0, np.float32)
         if node.me == 3:
             update[5], update[6] = np.nan, np.inf
-        deliver(nodes, node.me, node.contribute(update, node.agreement.view.samples[node.me]))  # type: ignore[index]
+        deliver(nodes, node.me, contribute(node, update, node.agreement.view.samples[node.me]))  # type: ignore[index]
     moved = start - nodes[0].model
     assert result_at(nodes[0]).included == {0, 1, 2, 3}
     others = np.delete(np.arange(N), [5, 6])
@@ -193,7 +194,7 @@ def test_a_weight_that_a_sum_may_not_hold_is_refused_whoever_came_before(
     refusal = only_answer(nodes[0].receive(heavy, 3), Refusal, 3)
     assert re.search(message, refusal.reason)
     with pytest.raises(InvalidSetting, match=message):
-        nodes[3].contribute(np.ones(N, np.float32), **{"samples": 1, **weight})
+        contribute(nodes[3], np.ones(N, np.float32), **{"samples": 1, **weight})
 
 
 def test_as_many_samples_and_steps_as_may_be_are_summed_exactly() -> None:
@@ -201,7 +202,7 @@ def test_as_many_samples_and_steps_as_may_be_are_summed_exactly() -> None:
     begin(nodes, 1)
     samples, steps = MOST_SAMPLES // 4, MOST_SAMPLE_STEPS // 4 // (MOST_SAMPLES // 4)
     for node in nodes:
-        deliver(nodes, node.me, node.contribute(np.ones(N, np.float32), samples, steps))
+        deliver(nodes, node.me, contribute(node, np.ones(N, np.float32), samples, steps))
     for node in nodes:
         result = result_at(node)
         assert (result.samples, result.sample_steps) == (4 * samples, 4 * samples * steps)
@@ -224,4 +225,4 @@ def test_a_client_refuses_what_is_no_update(
     nodes = federation()
     begin(nodes, 1)
     with pytest.raises(InvalidSetting, match=message):
-        nodes[2].contribute(update, samples, steps)
+        contribute(nodes[2], update, samples, steps)

@@ -5,6 +5,8 @@ Checked against the worst numbers a header can hold, and in real runs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -43,10 +45,12 @@ from eris.protocol.messages import (
     Snapshot,
 )
 from eris.protocol.schemes import scheme_for
+from eris.protocol.schemes.scheme import Sender
 from eris.protocol.settings import Settings
-from eris.protocol.transcript import Transcript
+from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
-from eris.runtimes.local import LocalRuntime
+from eris.training.population import Trainers
+from eris.training.trainer import LocalUpdate
 
 Vector = NDArray[np.float32]
 U32, U64 = (1 << 32) - 1, (1 << 64) - 1
@@ -125,6 +129,18 @@ def largest(agreement: Agreement, message: Message, compressor: Compressor | Non
             raise AssertionError("nobody shares in an aggregating federation")
 
 
+@dataclass
+class Boaster:
+    """A client whose weight is its own choice."""
+
+    member: int
+
+    def update(self, parameters: Vector, round: int) -> LocalUpdate:
+        drawn = Stream(1, "wire-law", round, self.member).uniform(0, len(parameters))
+        samples = MOST_SAMPLES if self.member == 2 else 1_000
+        return LocalUpdate(drawn.astype(np.float32), samples, self.member + 1)
+
+
 @pytest.mark.parametrize(
     "compressor",
     [None, RandP(0.05), RandK(300), QSGD(4)],
@@ -132,7 +148,7 @@ def largest(agreement: Agreement, message: Message, compressor: Compressor | Non
 )
 @pytest.mark.parametrize("members", [3, 11])
 def test_every_message_of_a_run_obeys_the_wire_law(
-    compressor: Compressor | None, members: int
+    compressor: Compressor | None, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Contributions, results, questions, snapshots and refusals of a run with losses."""
     agreed = Settings(
@@ -147,22 +163,16 @@ def test_every_message_of_a_run_obeys_the_wire_law(
     )
     view = View.serverless([f"member {i}" for i in range(members)], aggregators=3)
     agreement = Agreement(agreed, view)
-    transcript = Transcript(view)
     faults = FaultPlan(seed=1, drop=0.2, crash=0.1)
-    runtime = LocalRuntime(
-        agreement, np.zeros(agreed.n, np.float32), faults=faults, transcript=transcript
+    population = Trainers([Boaster(member) for member in range(members)])
+    engine = EventEngine(
+        agreement, np.zeros(agreed.n, np.float32), population, faults=faults, record=True
     )
-
-    def train(member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
-        update = Stream(1, "wire-law", round, member).uniform(0, agreed.n).astype(np.float32)
-        return update, MOST_SAMPLES if member == 2 else 1_000, member + 1
-
     # Member 2 claims more samples than it may, unchecked: the owners refuse it.
-    runtime.nodes[2].client.sender.check_weight = lambda *_: None  # type: ignore[method-assign]
-    for _ in range(4):
-        runtime.run_round(train)
+    monkeypatch.setattr(Sender, "check_weight", lambda *_: None)
+    records = [record for round in range(1, 5) for record in engine.run_round(round).records]
     kinds = set()
-    for record in transcript.records:
+    for record in records:
         message = record.message
         kinds.add(type(message))
         assert len(record.data) <= largest(agreement, message, compressor), message.header

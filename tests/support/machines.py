@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from eris.core.rules import FedAvg
+from eris.core.errors import RefusedContribution
+from eris.core.rules import FedAvgM
 from eris.core.shards import RandomPlan
-from eris.protocol.agreement import Agreement
+from eris.core.vectors import Vector
+from eris.protocol.agreement import Agreement, Key
 from eris.protocol.membership import View
-from eris.protocol.messages import Contribution, Message, Outgoing, Result
+from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Result
 from eris.protocol.node import Node
 from eris.protocol.settings import Settings
 from eris.testing import SyntheticTraining, initial_model
@@ -18,8 +20,11 @@ TRAINING = SyntheticTraining(N, 1)
 
 
 def federation(clients: int = 4, aggregators: int = 2, **changes: Any) -> list[Node]:
-    """Nodes that nobody has spoken to yet; the first two own a shard each."""
-    chosen: dict[str, Any] = {"n": N, "plan": RandomPlan(aggregators), "rule": FedAvg(0.5)}
+    """Nodes that nobody has spoken to yet; the first two own a shard each.
+
+    With momentum they keep results whole, for a snapshot is larger.
+    """
+    chosen: dict[str, Any] = {"n": N, "plan": RandomPlan(aggregators), "rule": FedAvgM(0.5)}
     settings = Settings(**(chosen | changes))
     view = View.serverless(
         [f"client-{k}" for k in range(clients)],
@@ -32,7 +37,27 @@ def federation(clients: int = 4, aggregators: int = 2, **changes: Any) -> list[N
 
 def begin(nodes: list[Node], round: int, now: float = 0.0) -> None:
     for node in nodes:
-        deliver(nodes, node.me, node.begin(round, now))
+        node.client.begin(round)
+        deliver(nodes, node.me, node.open(round, now))
+
+
+def contribute(node: Node, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
+    """What a node sends of an update; its own shards' segments have been counted by then."""
+    try:
+        return node.keep(node.client.contribute(update, samples, steps))
+    except RefusedContribution as error:
+        node.refused.append(f"round {node.client.round}: {error}")
+        return []
+
+
+def catch_up(node: Node, peer: Node, key: Key, have: int) -> list[Message]:
+    """A node asks a peer for what it missed of a segment; returns what it was answered."""
+    ask = Outgoing((peer.me,), CatchUp(node.agreement.header(node.me, 5, key), have))
+    node.evidence.asks([ask])
+    answers = [out.message for out in peer.receive(ask.message, node.me)]
+    for answer in answers:
+        node.receive(answer, peer.me)
+    return answers
 
 
 def deliver(nodes: list[Node], sender: int, outgoing: list[Outgoing]) -> None:
@@ -43,17 +68,19 @@ def deliver(nodes: list[Node], sender: int, outgoing: list[Outgoing]) -> None:
 
 
 def contributions(node: Node, round: int) -> list[Outgoing]:
-    """What a node sends others; its own shards' segments have been counted by then."""
-    return node.contribute(*TRAINING(node.me, node.model, round))
+    """What a node sends others in a round."""
+    return contribute(node, *TRAINING(node.me, node.model, round))
 
 
 def play(nodes: list[Node], round: int, who: list[int] | None = None) -> None:
-    """A round in which some clients take part; the owners close it at its deadline."""
+    """A round in which some clients take part; what has too few at its deadline is withheld."""
     begin(nodes, round, 100.0 * round)
     for member in range(len(nodes)) if who is None else who:
         deliver(nodes, member, contributions(nodes[member], round))
     for node in nodes:
-        deliver(nodes, node.me, node.tick(100.0 * round + 11))
+        deliver(nodes, node.me, node.close(100.0 * round + 11))
+        for key in node.aggregator.keys:
+            deliver(nodes, node.me, node.withhold(key))
 
 
 def to_owner(node: Node, round: int = 1) -> Contribution:

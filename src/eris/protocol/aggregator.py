@@ -29,14 +29,11 @@ class _Open:
 class Aggregator:
     """One member's aggregator machine for the shards it owns, on the node's replica.
 
-    Memory is that of the segments that are open, not of all clients' shards. A ``patient`` one (on
-    a network) keeps a segment open beyond its deadline until enough clients have been heard.
+    Memory is that of the segments that are open, not of all clients' shards.
     """
 
-    def __init__(
-        self, agreement: Agreement, me: int, replica: Replica, *, patient: bool = False
-    ) -> None:
-        self.agreement, self.me, self.replica, self.patient = agreement, me, replica, patient
+    def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
+        self.agreement, self.me, self.replica = agreement, me, replica
         self.keys: list[Key] = []
         self._owned: frozenset[Key] = frozenset()
         self._shards: tuple[int, ...] | None = None
@@ -48,23 +45,17 @@ class Aggregator:
         self._closed: set[Key] = set()
 
     def finish(self) -> list[Result]:
-        """Close what is still open of the current round."""
-        return self._close_all() if self.round else []
+        """Close the current round whoever was heard: nobody comes later."""
+        return [self._close(key) for key in self._unclosed()]
+
+    def close(self) -> list[Result]:
+        """Close what enough clients have been heard for; the rest stays open until they are."""
+        return [self._close(key) for key in self._unclosed() if self._may_close(key)]
 
     def begin(self, round: int, now: float) -> list[Result]:
         """Enter a round, the one before being finished and its results applied."""
         self._enter(round, now)
         return self._settle_turns()
-
-    def abstain(self, round: int, now: float) -> list[Result]:
-        """Enter a round after a crash in it: contributions may be lost, so nothing is published.
-
-        A result of this round may have left before the crash; it is in the replica then, and stays
-        the only one.
-        """
-        self._open.clear()
-        self._enter(round, now)
-        return self._settle_turns() + self._close_all()
 
     def receive(self, contribution: Contribution) -> tuple[list[Result], list[Outgoing]]:
         """Add a contribution; returns results that are complete now and answers to the client."""
@@ -107,7 +98,7 @@ class Aggregator:
         if now < self._deadline:
             return []
         self._overdue = True
-        return self.finish()
+        return self.close()
 
     def withhold(self, key: Key) -> list[Result]:
         """Close a segment as it is, whoever was heard; nothing if it is closed already."""
@@ -193,24 +184,19 @@ class Aggregator:
         """An owner that does not yet hold the state its shards are cut from stays silent."""
         return self.replica.ready(self.round)
 
-    def _close_all(self) -> list[Result]:
-        if not self._may_publish:
+    def _unclosed(self) -> list[Key]:
+        if not self.round or not self._may_publish:
             return []
-        open = [key for key in self.keys if key not in self._closed]
-        return [self._close(key) for key in open if self._may_close(key)]
+        return [key for key in self.keys if key not in self._closed]
 
     def _may_close(self, key: Key) -> bool:
-        """Whether enough clients have been heard; without patience nobody waits for that."""
-        if not self.patient:
-            return True
+        """Whether enough clients have been heard."""
         state = self._open.get(key)
         return state is not None and len(state.heard) >= self._enough
 
     @property
     def _enough(self) -> int:
-        if self.patient:
-            return self.agreement.enough(max(1, self.round))
-        return max(self.agreement.settings.quorum, self.agreement.settings.min_included)
+        return self.agreement.enough(max(1, self.round))
 
     def _withheld(self, key: Key, round: int, previous: int) -> Result:
         header = self.agreement.header(self.me, round, key)

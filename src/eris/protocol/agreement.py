@@ -68,9 +68,12 @@ class Segment:
 
 
 class Agreement:
-    """Settings and view of a federation, and what follows from them."""
+    """Settings and view of a federation, and what follows from them.
 
-    def __init__(self, settings: Settings, view: View) -> None:
+    ``majority``: whether a result needs most clients of its view, as on a network.
+    """
+
+    def __init__(self, settings: Settings, view: View, *, majority: bool = False) -> None:
         if len(view.owners) != settings.plan.shards:
             raise InvalidSetting(
                 "owners", len(view.owners), f"one for each of {settings.plan.shards} shards"
@@ -84,7 +87,7 @@ class Agreement:
             expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
             raise InvalidSetting("trim", rule.trim, expected)
         settings.scheme.check_view(view)
-        self.settings = settings
+        self.settings, self._majority = settings, majority
         self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
         self._layouts: dict[int, dict[Key, Segment]] = {}
         self._routes: tuple[int, Route] | None = None
@@ -126,10 +129,10 @@ class Agreement:
         self._views = tuple(views)
 
     def enough(self, round: int) -> int:
-        """Clients that a result of a round needs on a network: a majority of those of its view, and
-        no fewer than were agreed. Any two results of a view have one in common."""
-        clients = len(self.view_at(round).clients)
-        return max(clients // 2 + 1, self.settings.quorum, self.settings.min_included)
+        """Clients that a result of a round needs: as many as were agreed, and where members may be
+        cut off from each other a majority. Any two results of a view then have one in common."""
+        most = len(self.view_at(round).clients) // 2 + 1 if self._majority else 1
+        return max(most, self.settings.quorum, self.settings.min_included)
 
     # -- shards and segments ------------------------------------------------------------------
 
@@ -213,18 +216,18 @@ class Agreement:
 
 
 def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
-    """The agreement of a federation on a network, in the views that its authority told."""
+    """The agreement of members that may fail, in the views that their authority told."""
     if settings.scheme.in_step:
-        expected = f"another one: {settings.scheme.in_step}"
+        expected = f"another one where members may fail: {settings.scheme.in_step}"
         raise InvalidSetting("scheme", settings.scheme.name, expected)
     if settings.plan.rotate:
-        expected = "0 on a network: shards drawn anew wait for every owner, and owners may die"
+        expected = "0 where members may fail: shards drawn anew wait for every owner"
         raise InvalidSetting("plan.rotate", settings.plan.rotate, expected)
     if not views:
         raise InvalidSetting("standing", "without a view", "one, to begin in")
     # Settings are checked against a view in which all members are there.
     members = views[-1].view.members
     everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
-    agreement = Agreement(settings, everyone)
+    agreement = Agreement(settings, everyone, majority=True)
     agreement.schedule(views)
     return agreement

@@ -41,16 +41,14 @@ class Client:
         """(round, segment) of the latest contributions that are in no result."""
         self._sent: dict[Key, dict[int, Vector | None]] = {key: {} for key in agreement.keys}
         """By segment and round: contributions without a result yet, and what is remembered."""
-        self._retry_at = float("inf")
         self._asked = 0
         self.sender = agreement.coding.sender(me)
 
     # -- contributing -------------------------------------------------------------------------
 
-    def begin(self, round: int, now: float) -> None:
-        """Enter a round; from ``catch_up_after`` on, missing results are asked for."""
+    def begin(self, round: int) -> None:
+        """Enter a round."""
         self.round = round
-        self._retry_at = now + self.agreement.settings.catch_up_after
         self._asked = 0
 
     def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
@@ -120,14 +118,6 @@ class Client:
                 self.left_out.append((past, key))
             elif remembered is not None:
                 self.sender.included(result, self.agreement.segments(round)[key], remembered)
-
-    def tick(self, now: float) -> list[Outgoing]:
-        """Ask for results that have not come: the owner first, then one peer after another."""
-        if now < self._retry_at or self.replica.settled(self.round):
-            return []
-        self._retry_at = now + self.agreement.settings.retry_every
-        missing = [key for key, version in self.replica.versions.items() if version < self.round]
-        return self.ask(missing)
 
     def ask(
         self, missing: Iterable[Key], *, everyone: bool = False, at_once: int = 1

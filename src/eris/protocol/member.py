@@ -86,7 +86,7 @@ class Member:
     ) -> None:
         self.agreement = networked(settings, standing.views)
         self.me, self.rounds = standing.me, rounds
-        self.node = Node(self.agreement, self.me, initial, networked=True)
+        self.node = Node(self.agreement, self.me, initial)
         self.ownership = Ownership(
             self.node, through=standing.through, abstain_through=abstain_through, unsure=unsure
         )
@@ -354,7 +354,7 @@ class Member:
         self._quiet_from(now)
         self.renewal_due = True
         self._look_ahead()
-        self.node.client.begin(self.round, now)
+        self.node.client.begin(self.round)
         if self.round > self.rounds:
             self.phase = Phase.DONE
             return []

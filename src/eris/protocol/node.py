@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from eris.core.errors import ErisError, RefusedContribution
+from eris.core.errors import ErisError
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
@@ -37,17 +37,15 @@ MOST_REFUSALS = 1000
 class Node:
     """One member of a federation, without I/O."""
 
-    def __init__(
-        self, agreement: Agreement, me: int, initial: Vector, *, networked: bool = False
-    ) -> None:
-        self.agreement, self.me, self.networked = agreement, me, networked
-        self.replica = Replica(agreement, initial, lean=networked)
+    def __init__(self, agreement: Agreement, me: int, initial: Vector) -> None:
+        self.agreement, self.me = agreement, me
+        self.replica = Replica(agreement, initial)
         # A member without data has one too: it follows results and catches up like all. And one
         # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica)
-        self.aggregator = Aggregator(agreement, me, self.replica, patient=networked)
+        self.aggregator = Aggregator(agreement, me, self.replica)
         self.evidence = Evidence(agreement, me)
-        """What peers say, and whether it is to be believed; in a simulation everybody is."""
+        """What peers say, and whether it is to be believed."""
         self.refused: Recent[str] = Recent(MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
         self.stayed: list[Contribution] = []
@@ -58,33 +56,6 @@ class Node:
     def model(self) -> Vector:
         """The current model."""
         return self.replica.model
-
-    def begin(self, round: int, now: float, *, aggregating: bool = True) -> list[Outgoing]:
-        """Enter a round; without ``aggregating`` its shards are left as they are for this round."""
-        self.client.begin(round, now)
-        if not aggregating:
-            return []
-        # In this order: what begins builds on the results of what was still open.
-        return self.open(round, now)
-
-    def restart(self, round: int, now: float) -> list[Outgoing]:
-        """Come back in the middle of a round after a crash: what was being collected is lost."""
-        self.client.begin(round, now)
-        return self._publish(self.aggregator.abstain(round, now))
-
-    def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
-        """Send this node's update of the round; segments of its own shards stay here.
-
-        One that could not be combined is noted, and nothing of it is sent.
-        """
-        view = self.agreement.view_at(self.client.round)
-        assert self.me in view.client_set, "only a client contributes"
-        self.stayed.clear()
-        try:
-            return self.keep(self.client.contribute(update, samples, steps))
-        except RefusedContribution as error:
-            self.refused.append(f"round {self.client.round}: {error}")
-            return []
 
     def keep(self, contributions: list[Outgoing]) -> list[Outgoing]:
         """Take in what of these is for this node itself; returns what is to be sent."""
@@ -109,17 +80,13 @@ class Node:
         """Note that a message is ignored."""
         self.refused.append(f"{type(message).__name__.lower()} from member {source}: {why}")
 
-    def tick(self, now: float) -> list[Outgoing]:
-        """Let time pass: deadlines, retries."""
-        return self.close(now) + self.client.tick(now)
-
     def close(self, now: float) -> list[Outgoing]:
         """Close the own segments that are past their deadline."""
         return self._publish(self.aggregator.tick(now))
 
     def open(self, round: int, now: float) -> list[Outgoing]:
         """Let the aggregator enter a round; what it still had of the one before is closed."""
-        finished = self._publish(self.aggregator.finish())
+        finished = self._publish(self.aggregator.close())
         return finished + self._publish(self.aggregator.begin(round, now))
 
     def excuse(self, key: Key, client: int) -> list[Outgoing]:
@@ -136,7 +103,7 @@ class Node:
         if header.federation != self.agreement.settings.fingerprint:
             raise ErisError("belongs to a federation with other settings")
         # What a peer holds is replicated state, whatever epoch it was made in.
-        timeless = isinstance(message, CatchUp | Snapshot | Holding) and self.networked
+        timeless = isinstance(message, CatchUp | Snapshot | Holding)
         known = self.agreement.knows(header.round) and not timeless
         if known and header.epoch != view.epoch:
             expected = f"round {header.round} belongs to epoch {view.epoch} here"
@@ -147,16 +114,14 @@ class Node:
             made = message.at if isinstance(message, Snapshot) else header.round
             if 0 < self.aggregator.round <= made:
                 raise ErisError(f"is of round {made} of a shard that only this node publishes")
-        # In a simulation any peer may pass a result on; on a network only its owner is believed.
-        passed_on = isinstance(message, Result) and not self.networked
-        if header.sender != source and not passed_on:
+        if header.sender != source:
             raise ErisError(f"claims to be from member {header.sender}")
         if isinstance(message, Result):
             # Of a round whose view a newcomer was not told, whoever owns the shard now may speak.
-            owners = view.owners if known or not self.networked else self.agreement.view.owners
-            if (known or self.networked) and header.sender != owners[header.shard]:
+            owners = view.owners if known else self.agreement.view.owners
+            if header.sender != owners[header.shard]:
                 raise ErisError(f"member {header.sender} does not own shard {header.shard}")
-        if isinstance(message, Snapshot) and self.networked:
+        if isinstance(message, Snapshot):
             if not self.evidence.asked(header.key, source):
                 raise ErisError(f"nobody asked it for the state of segment {header.key}")
             if message.at > self.replica.horizon:
@@ -164,8 +129,6 @@ class Node:
 
     def _believes(self, snapshot: Snapshot) -> bool:
         """Whether a state is the federation's; if not yet, remember that its sender has it."""
-        if not self.networked:
-            return True
         key, source, replica = snapshot.header.key, snapshot.header.sender, self.replica
         state = replica.state_in(snapshot)
         believed = self.evidence.believes(key, state, source, replica.versions[key])

@@ -31,7 +31,7 @@ from eris.protocol.settings import model_digest
 class Replica:
     """One node's copy of the model and of everything needed to continue from it."""
 
-    def __init__(self, agreement: Agreement, initial: Vector, *, lean: bool = False) -> None:
+    def __init__(self, agreement: Agreement, initial: Vector) -> None:
         settings = agreement.settings
         if initial.shape != (settings.n,):
             raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
@@ -48,9 +48,6 @@ class Replica:
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
-        # A snapshot of a plain model is as small as a dense result: then only who was included is
-        # kept of past results, and whoever lacks them is sent the state.
-        self._lean = lean and not settings.scheme.small_results and not self.slots
         self.astray: set[Key] = set()
         """Segments whose state does not lead on: the chain went on without their last result (its
         owner died before it spread), or their bits differ. A snapshot brings them back."""
@@ -59,11 +56,14 @@ class Replica:
         after it, and an earlier state is what all others have."""
         self.horizon: float = math.inf
         """The last round whose results may be applied; later ones wait."""
-        self._networked = lean
         self._states: dict[Key, State] = {}
         # A snapshot skips results, and with them who was included (which a client of the paper's
         # mode must know) or the shards of a turn that is over.
         self._keep_all = bool(settings.plan.rotate or settings.scheme.in_step)
+        # A snapshot of a plain model is as small as a dense result: then only who was included is
+        # kept of past results, and whoever lacks them is sent the state.
+        big = not settings.scheme.small_results and not self.slots
+        self._lean = big and not self._keep_all
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -92,8 +92,8 @@ class Replica:
         if self.versions[key] < have + (not whole) or key in self.astray:
             return []
         chain = None if whole else self.results_after(key, have)
-        # On a network nobody takes a result from anybody but its owner.
-        foreign = self._networked and any(one.header.sender != sender for one in chain or ())
+        # Nobody takes a result from anybody but its owner, unless there is nothing else to take.
+        foreign = any(one.header.sender != sender for one in chain or ()) and not self._keep_all
         return [self.snapshot(key, sender)] if chain is None or foreign else list(chain)
 
     def result_of(self, key: Key, round: int) -> Result | None:

@@ -189,12 +189,12 @@ class Cohort:
         for client, update in zip(here, updates, strict=True):
             check_update(update, self.agreement.view.members[client], len(model))
             self._report.clients[client] = update.metrics
-            self._send(time, round, client, update, out)
+            if not self._faults.straggles(client, round):
+                self._send(time, round, client, update, out)
 
     def _send(self, time: float, round: int, client: int, update: LocalUpdate, out: Outbox) -> None:
         machine = self._clients[client]
-        machine.begin(round, round)
-        late = self._faults.straggles(client, round)
+        machine.begin(round)
         try:
             contributions = machine.contribute(
                 update.vector, int(update.samples), int(update.steps)
@@ -209,8 +209,6 @@ class Cohort:
             if self._faulty and self._lost(client, owner, round):
                 continue
             record.arrived.add(owner)
-            if late and owner != client:
-                continue  # it gets there, after its segment has closed
             if self._place.hosts(owner):
                 self._collect(time, owner, outgoing.message, out)
             else:

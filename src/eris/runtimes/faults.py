@@ -25,7 +25,7 @@ class Fault(Enum):
     LINK = "a link between two members is down for a round"
     DROPOUT = "an aggregator is away for a round"
     CHURN = "a member is away for a round: it neither trains nor aggregates"
-    STRAGGLE = "a client's contributions come after the deadline"
+    STRAGGLE = "a client has trained when its round is over: nothing of its update is sent"
 
 
 PER_MESSAGE = ("drop", "duplicate", "delay", "crash")
@@ -122,7 +122,7 @@ class FaultPlan:
         return history[round]
 
     def straggles(self, client: int, round: int) -> bool:
-        """Whether a client's contributions of a round come too late."""
+        """Whether a client's update of a round comes too late."""
         late = self._chance(self.straggle, "fault-straggle", round, client)
         self.struck[Fault.STRAGGLE] += late
         return late

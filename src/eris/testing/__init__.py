@@ -1,30 +1,24 @@
-"""Conformance checks for whatever carries the protocol, and what is needed to run them.
+"""What is needed to run the protocol and to see that it holds.
 
-A runtime is given synthetic updates (:class:`SyntheticTraining`) and, if it can inject them,
-faults (:func:`random_faults`, :class:`ChosenFaults`); :class:`Laws` then watches it round by round
-and reads its transcript. A law that does not hold raises :class:`LawBroken`, which says where.
+Synthetic updates (:class:`SyntheticTraining`) and federations of them (:func:`on_the_clock`).
+:mod:`eris.testing.world` moves whole federations through trouble; a law that does not hold raises
+:class:`LawBroken`, which says where.
 """
 
-from eris.testing.laws import CheckedRun, LawBroken, Laws
 from eris.testing.synthetic import (
-    ChosenFaults,
     SyntheticTraining,
+    agree,
     assert_same_bits,
-    federate,
     initial_model,
-    random_faults,
-    shuffled_arrival,
+    on_the_clock,
 )
+from eris.testing.witness import LawBroken
 
 __all__ = [
-    "CheckedRun",
-    "ChosenFaults",
     "LawBroken",
-    "Laws",
     "SyntheticTraining",
+    "agree",
     "assert_same_bits",
-    "federate",
     "initial_model",
-    "random_faults",
-    "shuffled_arrival",
+    "on_the_clock",
 ]

@@ -29,18 +29,15 @@ from eris.core.compress import QSGD, Natural, RandK, RandP
 from eris.core.errors import MalformedMessage
 from eris.core.rules import CoordinateMedian, FedAdam, FedNova
 from eris.core.shards import ContiguousPlan, RandomPlan, WeightedPlan
-from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.codec import DIGEST_BYTES, decode, encode
-from eris.protocol.membership import View
 from eris.protocol.messages import CatchUp, Holding, Message, Outgoing, Refusal, Result, Share
 from eris.protocol.node import Node
-from eris.protocol.schemes import Independent, Masked, Quantised
+from eris.protocol.schemes import Masked, Quantised
 from eris.protocol.settings import Settings
-from eris.protocol.transcript import Transcript
-from eris.runtimes.local import LocalRuntime
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Dice
+from eris.testing.synthetic import SyntheticTraining, agree, on_the_clock
 
 BATCH = 32
 """Messages fed to one node before a fresh one takes its place."""
@@ -53,7 +50,7 @@ MEMBERS = 4
 
 
 @dataclass(frozen=True)
-class FuzzedFederation:
+class Victim:
     """A small federation in its second round: messages that belong there, and a node."""
 
     agreement: Agreement
@@ -61,40 +58,33 @@ class FuzzedFederation:
     corpus: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, settings: Settings) -> FuzzedFederation:
+    def of(cls, settings: Settings) -> Victim:
         """Run one round, keep a node as it is then, and record what the next ones say."""
-        names = [f"member {number}" for number in range(MEMBERS)]
-        view = View.serverless(
-            names, aggregators=2, shards=settings.plan.shards, samples=(5,) * MEMBERS
-        )
-        agreement = Agreement(settings, view)
-        runtime = LocalRuntime(agreement, np.zeros(settings.n, np.float32))
-
-        def train(member: int, model: Vector, round: int) -> tuple[Vector, int, int]:
-            draws = Stream(settings.seed, "fuzz-update", round, member).normal(0, settings.n)
-            return draws.astype(np.float32), 5, 1 + member
-
-        runtime.run_round(train)
-        node = _twin(runtime.nodes[0], agreement)
-        node.begin(2, 0.0)
-        node.contribute(*train(0, node.model, 2))
-        runtime.transcript = Transcript(view)
-        for _ in range(2):
-            runtime.run_round(train)
-        key = agreement.keys[-1]
+        agreement = agree(settings, clients=MEMBERS, aggregators=2)
+        training = SyntheticTraining(settings.n, settings.seed)
+        engine = on_the_clock(agreement, training)
+        engine.run_round(1)
+        (first, second, *_) = [seat.member for seat in engine.seats.values()]
+        assert first is not None
+        assert second is not None
+        node = _twin(first.node, first.agreement)
+        node.open(2, 0.0)
+        node.keep(node.client.contribute(*training(0, node.model, 2)))
+        node.evidence.asks(node.client.ask(agreement.keys, everyone=True, at_once=MEMBERS))
+        recorded = [record.data for round in (2, 3) for record in engine.run_round(round).records]
+        key, owners = agreement.keys[-1], agreement.view.owners
         header = agreement.header(1, 2, key)
         said: list[Message] = [CatchUp(header, 0), CatchUp(header, 1), Refusal(header, "late")]
         said += [Holding(header, at, bytes(DIGEST_BYTES)) for at in range(3)]
-        snapshots = [runtime.nodes[1].replica.snapshot(key, 1) for key in agreement.keys]
+        snapshots = [second.node.replica.snapshot(key, 1) for key in agreement.keys]
         said += snapshots
         said += [Share(snapshot.header, snapshot.model) for snapshot in snapshots]
-        said += [Result(agreement.header(view.owners[key[0]], 2, key), 1, frozenset(), 0, 0, None)]
-        recorded = [record.data for record in runtime.transcript.records]
-        return cls(agreement, node, (*recorded, *map(encode, said)))
+        said += [Result(agreement.header(owners[key[0]], 2, key), 1, frozenset(), 0, 0, None)]
+        return cls(first.agreement, node, (*recorded, *map(encode, said)))
 
     @cached_property
     def coordinates(self) -> dict[tuple[int, int], NDArray[np.int64]]:
-        """Where the segments lie, for plans that stay as they are."""
+        """Where the segments lie."""
         return {
             key: segment.shard_map.coordinates(segment.shard, segment.start, segment.stop)
             for key, segment in self.agreement.segments(1).items()
@@ -105,7 +95,7 @@ def _twin(node: Node, agreement: Agreement) -> Node:
     return copy.deepcopy(node, {id(agreement): agreement})
 
 
-def worlds() -> list[FuzzedFederation]:
+def victims() -> list[Victim]:
     """Federations that between them use every encoding and every kind of state."""
     common = {"n": 40, "segment_size": 12, "min_included": 2}
     kinds = (
@@ -115,12 +105,12 @@ def worlds() -> list[FuzzedFederation]:
             "scheme": Masked(RandP(0.5)),
             "rule": FedAdam(bias_correction=True),
         },
-        {"plan": RandomPlan(2, rotate=2), "scheme": Quantised(QSGD(8))},
-        {"plan": RandomPlan(3), "scheme": Independent(RandK(20))},
+        {"plan": RandomPlan(2), "scheme": Quantised(QSGD(8))},
+        {"plan": RandomPlan(3), "scheme": Masked(RandK(20), shift=False)},
         {"plan": ContiguousPlan(2), "rule": CoordinateMedian(), "non_finite": "clip"},
         {"plan": RandomPlan(2), "scheme": Quantised(Natural()), "non_finite": "zero", "history": 1},
     )
-    return [FuzzedFederation.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
+    return [Victim.of(Settings(**common, **kind)) for kind in kinds]  # type: ignore[arg-type]
 
 
 def case(corpus: Sequence[bytes], seed: int, number: int) -> tuple[str, bytes]:
@@ -189,8 +179,8 @@ def check_codec(data: bytes) -> Message | MalformedMessage:
 class FuzzedNode:
     """A node under attack, watched."""
 
-    def __init__(self, world: FuzzedFederation) -> None:
-        self.world, self.node = world, _twin(world.node, world.agreement)
+    def __init__(self, victim: Victim) -> None:
+        self.victim, self.node = victim, _twin(victim.node, victim.agreement)
         self.published: dict[tuple[int, int, int], Result] = {}
 
     def _state(self) -> list[Vector]:
@@ -214,12 +204,12 @@ class FuzzedNode:
             raise Broken("a version went back")
         if moved and (refused or isinstance(message, CatchUp | Holding | Refusal | Share)):
             raise Broken(f"a {type(message).__name__} that was refused or asks moved the state")
-        if moved and not self.world.agreement.settings.plan.rotate:
+        if moved:
             key = message.header.key
             if any(now[other] != version for other, version in versions.items() if other != key):
                 raise Broken("the version of another segment moved")
             for part in changed:
-                part[self.world.coordinates[key]] = False
+                part[self.victim.coordinates[key]] = False
                 if part.any():
                     raise Broken("coordinates of another segment moved")
         return refused, moved
@@ -227,8 +217,8 @@ class FuzzedNode:
     def finish(self) -> None:
         """Let deadlines pass and the next round begin on what was collected."""
         for now, round in ((100.0, 3), (200.0, 4)):
-            self._sensible(self.node.tick(now))
-            self._sensible(self.node.begin(round, now))
+            self._sensible(self.node.close(now))
+            self._sensible(self.node.open(round, now))
 
     def _sensible(self, said: list[Outgoing]) -> None:
         for out in said:
@@ -254,23 +244,22 @@ def run(count: int, seed: int = 0, advance: Callable[[int], object] = int) -> Ca
     >>> run(100).findings
     []
     """
-    tally, attacked = CaseTally(), worlds()
+    tally, attacked = CaseTally(), victims()
     for number, batch in enumerate(batches(count)):
-        world = attacked[number % len(attacked)]
-        _attack(world, batch, seed, tally)
+        _attack(attacked[number % len(attacked)], batch, seed, tally)
         advance(len(batch))
     return tally
 
 
-def _attack(world: FuzzedFederation, batch: range, seed: int, tally: CaseTally) -> None:
-    subject = FuzzedNode(world)
+def _attack(victim: Victim, batch: range, seed: int, tally: CaseTally) -> None:
+    subject = FuzzedNode(victim)
     damage, data, number = "", b"", batch.start
     try:
         # Overflow shows as a state that is not finite, whatever the caller does about warnings.
         with np.errstate(all="ignore"):
             for number in batch:
                 tally.cases += 1
-                damage, data = case(world.corpus, seed, number)
+                damage, data = case(victim.corpus, seed, number)
                 message = check_codec(data)
                 if isinstance(message, MalformedMessage):
                     tally.malformed[message.field] += 1

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.protocol.directory import Directory, Joined, NotYet
-from eris.protocol.giving import Job
 from eris.protocol.history import History, Mark
-from eris.protocol.member import Member
 from eris.protocol.settings import Settings
 from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
+from eris.runtimes.clock import Seat
 from eris.testing.shape import Shape
 
 LEASE = 2.0
@@ -23,16 +21,11 @@ Answer = TypeVar("Answer")
 
 
 @dataclass
-class Host:
-    """A machine: its clock, its disk, and the member that runs on it while it is up."""
+class Host(Seat):
+    """A machine, and what it has noted for the authority."""
 
-    number: int
-    offset: float
-    rate: float
     up: bool = False
-    member: Member | None = None
     joined: Joined | None = None
-    disk: dict[str, NDArray[Any]] | None = None
     mark: Mark | None = None
     """The newest of the directory's ledger, as it noted on its disk before it acted on it."""
     ledger: int = 0
@@ -43,27 +36,9 @@ class Host:
     calls: int = 0
     begun: bool = False
     """Whether it has ever taken part."""
-    asking: bool = False
-    training: Job | None = None
-    ticks_at: float = float("inf")
-    stored: int = 0
     doomed: bool = False
     """Whether it will stop when it publishes next."""
     lying: bool = False
-
-    def clock(self, time: float) -> float:
-        """What its clock shows."""
-        return self.offset + self.rate * time
-
-    def time(self, clock: float) -> float:
-        """When its clock shows that."""
-        return (clock - self.offset) / self.rate
-
-    def store(self) -> None:
-        """Write a checkpoint."""
-        if self.member is not None:
-            self.stored = self.member.round
-            self.disk = {name: value.copy() for name, value in self.member.state().items()}
 
     def lose_disk(self) -> None:
         """Nothing is left of what was stored."""
@@ -82,8 +57,8 @@ class Host:
 
     def stop(self) -> None:
         """The process is gone; its disk is not."""
-        self.up, self.member, self.joined, self.asking = False, None, None, False
-        self.training, self.ticks_at, self.doomed = None, float("inf"), False
+        super().stop()
+        self.up, self.joined, self.doomed = False, None, False
 
 
 class Authority:

@@ -76,7 +76,7 @@ class Scene(World):
         self.witness = self.trace = Trace(self, self._tell)
         self._hidden: tuple[str, ...] = ()
         self.flying: list[InFlight] = []
-        self._at(math.inf, lambda: None)  # time never ends
+        self.at(math.inf, lambda: None)  # time never ends
 
     def command(self, line: str) -> None:
         """Do what a line says."""
@@ -100,7 +100,7 @@ class Scene(World):
             self.run_until(self.now)
         for host in self.hosts:
             if host.joined is not None and host.member is None:
-                self._ask(host)  # the federation may have begun meanwhile
+                self.ask(host)  # the federation may have begun meanwhile
                 self.run_until(self.now)
 
     do_restart = do_join
@@ -218,13 +218,12 @@ class Scene(World):
     def _prepare(self) -> None:
         """Nobody starts by itself."""
 
-    def _spread(self, host: Host, said: Outgoing, arrive: Callable[[int, Host], None]) -> None:
-        assert host.member is not None
-        message = twisted(said.message) if host.lying else said.message
-        for receiver in (self._by_number[to] for to in said.to):
-            told = partial(arrive, host.member.me, receiver)
-            names = self.shape.name(host.number), self.shape.name(receiver.number)
-            self.flying.append(InFlight(*names, message, told))
+    def spread(self, seat: Host, said: Outgoing, arrive: Callable[[Host], None]) -> None:
+        """What is said stays on its way."""
+        message = twisted(said.message) if seat.lying else said.message
+        for receiver in (self.seats[to] for to in said.to):
+            names = self.shape.name(seat.number), self.shape.name(receiver.number)
+            self.flying.append(InFlight(*names, message, partial(arrive, receiver)))
 
     def _carry(
         self,
@@ -234,7 +233,7 @@ class Scene(World):
         *,
         twice: Trouble | None = None,
     ) -> None:
-        self._at(self.now, arrive)
+        self.at(self.now, arrive)
 
     def _tell(self, line: str) -> None:
         if not any(word in line for word in self._hidden):

@@ -1,8 +1,8 @@
-"""Updates, federations and faults to test with, all of them pure functions of a seed."""
+"""Updates and federations to test with, all of them pure functions of a seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,9 +12,8 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.membership import View
 from eris.protocol.settings import Settings
-from eris.protocol.transcript import Transcript
+from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
-from eris.runtimes.local import LocalRuntime
 from eris.training.trainer import LocalUpdate, PerSampleNoise
 
 
@@ -111,90 +110,30 @@ class SyntheticPopulation:
         """Nothing is kept."""
 
 
-def federate(
-    settings: Settings,
-    training: SyntheticTraining,
-    *,
-    clients: int = 5,
-    aggregators: int | None = None,
-    servers: int = 0,
-    faults: FaultPlan | None = None,
-    record: bool = False,
-) -> LocalRuntime:
-    """A federation in memory, with the weights of ``training`` agreed in its view.
+def agree(
+    settings: Settings, *, clients: int = 5, aggregators: int | None = None, servers: int = 0
+) -> Agreement:
+    """Settings and a view with the weights of :class:`SyntheticTraining`.
 
     The first ``aggregators`` of the clients (by default as many as can) own the shards in turn, or
     ``servers`` members without data do.
     """
     shards = settings.plan.shards
-    samples = tuple(training.samples(member) for member in range(clients))
+    samples = tuple(SyntheticTraining(0).samples(member) for member in range(clients))
     names = [f"client-{member}" for member in range(clients)]
     if servers:
         members = (*names, *(f"server-{number}" for number in range(servers)))
         owners = tuple(clients + shard % servers for shard in range(shards))
-        view = View(members, tuple(range(clients)), owners, samples)
-    else:
-        count = min(shards, clients) if aggregators is None else aggregators
-        view = View.serverless(names, aggregators=count, shards=shards, samples=samples)
-    return LocalRuntime(
-        Agreement(settings, view),
-        initial_model(settings.n, training.seed),
-        faults=faults,
-        transcript=Transcript(view, settings.canonical) if record else None,
-    )
+        return Agreement(settings, View(members, tuple(range(clients)), owners, samples))
+    count = min(shards, clients) if aggregators is None else aggregators
+    view = View.serverless(names, aggregators=count, shards=shards, samples=samples)
+    return Agreement(settings, view)
 
 
-def shuffled_arrival(seed: int) -> FaultPlan:
-    """Messages overtake each other, but each arrives before its segment closes (by default)."""
-    return FaultPlan(seed=seed, delay=0.6, longest_delay=8.0)
-
-
-def random_faults(seed: int) -> FaultPlan:
-    """A plan of any mixture: each kind of fault absent, rare or common."""
-    draws: Iterator[float] = iter(Stream(seed, "test-faults").uniform(0, 32).tolist())
-
-    def rate(common: float) -> float:
-        return max(0.0, 1.5 * next(draws) - 0.5) * common
-
-    def one_of(*choices: float) -> float:
-        return choices[int(next(draws) * len(choices))]
-
-    return FaultPlan(
-        seed=seed,
-        drop=rate(0.4),
-        duplicate=rate(0.6),
-        delay=rate(0.6),
-        link=rate(0.4),
-        dropout=rate(0.6),
-        crash=rate(0.5),
-        longest_delay=one_of(1.0, 25.0, 60.0),
-        longest_outage=one_of(0.5, 20.0, 80.0),
-        churn=rate(0.3),
-        straggle=rate(0.3),
-        correlation=one_of(0.0, 0.1),
-    )
-
-
-@dataclass
-class ChosenFaults(FaultPlan):
-    """Faults where a test wants them instead of by chance.
-
-    ``lost_links(sender, receiver, round)`` cuts one direction of a link, ``absent(owner, round)``
-    keeps an aggregator away, ``crashes`` maps (member, round) to (seconds into it, outage).
-    """
-
-    lost_links: Callable[[int, int, int], bool] = lambda sender, receiver, round: False
-    absent: Collection[tuple[int, int]] = ()
-    crashes: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-
-    def cut(self, one: int, other: int, round: int) -> bool:
-        """Whether nothing gets from one member to another in a round."""
-        return self.lost_links(one, other, round)
-
-    def away(self, aggregator: int, round: int) -> bool:
-        """Whether an aggregator does not aggregate in a round."""
-        return (aggregator, round) in self.absent
-
-    def crash_of(self, member: int, round: int) -> tuple[float, float] | None:
-        """When a node crashes in a round, and for how long."""
-        return self.crashes.get((member, round))
+def on_the_clock(
+    agreement: Agreement, training: SyntheticTraining, *, faults: FaultPlan | None = None
+) -> EventEngine:
+    """The federation under a virtual clock, every member for itself and every message recorded."""
+    initial = initial_model(agreement.settings.n, training.seed)
+    population = SyntheticPopulation(training, len(agreement.view.clients))
+    return EventEngine(agreement, initial, population, faults=faults or FaultPlan(), record=True)

@@ -195,7 +195,7 @@ class Trace(Witness):
             self._say(f"{time:6.2f} {names or nobody}: {trouble}")
 
     def _name(self, number: int) -> str:
-        return self._world.shape.name(self._world._by_number[number].number)
+        return self._world.shape.name(self._world.seats[number].number)
 
     def worded(self, message: Message) -> str:
         """A message, with the members' names."""
@@ -239,7 +239,7 @@ class Trace(Witness):
         """A member has said something."""
         to = " ".join(map(self._name, said.to))
         whom = "keeps its" if said.to == (member.me,) else f"→ {to}:"
-        lying = self._world._by_number[member.me].lying
+        lying = self._world.seats[member.me].lying
         told = twisted(said.message) if lying else said.message
         self.tell(f"{whom} {self.worded(told)}", member)
         super().sent(said, member, data)

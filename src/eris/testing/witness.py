@@ -31,7 +31,10 @@ from eris.protocol.messages import (
 )
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled
-from eris.testing.laws import LawBroken
+
+
+class LawBroken(AssertionError):
+    """A law of the protocol does not hold; says which and where."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Permit:
 
 
 class Witness:
-    """Checks the laws of a run as it goes; :class:`~eris.testing.laws.LawBroken` says which.
+    """Checks the laws of a run as it goes; :class:`LawBroken` says which.
 
     ``saw`` counts what a run has come across, so that a campaign can show how far it went.
     """

@@ -6,11 +6,9 @@ What goes wrong is the :mod:`~eris.testing.weather`. A run is a pure function of
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -23,12 +21,13 @@ from eris.protocol.history import Mark, newest
 from eris.protocol.member import AHEAD, Member
 from eris.protocol.messages import Message, Outgoing, Result, Snapshot
 from eris.protocol.standing import Joined, Standing
-from eris.testing.laws import LawBroken
+from eris.protocol.transcript import Record
+from eris.runtimes.clock import Clock
 from eris.testing.liar import ABSURD, lies, twisted
 from eris.testing.places import LEASE, Authority, Host
 from eris.testing.shape import Shape
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
-from eris.testing.witness import Witness
+from eris.testing.witness import LawBroken, Witness
 
 PATIENCE = 120.0
 """Virtual seconds after the storm in which those that are connected must have finished."""
@@ -38,7 +37,7 @@ SETTLED = 5.0
 """Virtual seconds after the storm from which on rounds must be as if there had been none."""
 
 
-class World:
+class World(Clock[Host]):
     """Hosts, a network between them and a directory (or a roster).
 
     >>> world = World(seed=1, shape=Shape(members=3, rounds=4), kinds=frozenset())
@@ -59,6 +58,7 @@ class World:
         directory: type[Directory] = Directory,
         member: type[Member] = Member,
     ) -> None:
+        super().__init__()
         self.seed, self.shape = seed, shape or Shape.drawn(seed)
         self.weather = Weather(seed, self.shape, kinds=kinds, planned=incidents)
         self.settings, self.initial = self.shape.settings(seed), self.shape.initial(seed)
@@ -74,15 +74,11 @@ class World:
             self.shape, self.settings, start_with, lambda: clock(self.now), directory
         )
         self.witness.announced(self.authority.roster)
-        self._by_number: dict[int, Host] = {}
-        """Hosts by the number the directory gave their members."""
-        self.now = 0.0
         self.entered: dict[int, float] = {}
         """By round: when the first member entered it."""
         self.faulted: set[int] = set()
         """Rounds in which trouble struck."""
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._events = self._messages = 0
+        self._messages = 0
         self._through_at = self._look_at = 0.0
         self._latest: dict[tuple[int, int], float] = {}
         """By link: when the last message on it arrives, where none overtakes another."""
@@ -90,10 +86,10 @@ class World:
 
     def _prepare(self) -> None:
         for host in self.hosts:
-            self._at(self.weather.begins_at(host.number), partial(self._start, host))
+            self.at(self.weather.begins_at(host.number), partial(self._start, host))
         for incident in self.weather.incidents:
-            self._at(incident.start, partial(self._strike, incident.kind, incident.members))
-            self._at(incident.end, partial(self._mend, incident.kind, incident.members))
+            self.at(incident.start, partial(self._strike, incident.kind, incident.members))
+            self.at(incident.end, partial(self._mend, incident.kind, incident.members))
 
     def run(self) -> None:
         """From the start, through the storm, to the end of training; raises if a law is broken."""
@@ -110,11 +106,6 @@ class World:
         while self._queue[0][0] <= time:
             self.step()
         self.now = time
-
-    def step(self) -> None:
-        """The next thing happens."""
-        self.now, _, happen = heapq.heappop(self._queue)
-        happen()
 
     def _over(self) -> bool:
         """Whether all have been through for a while, in fine weather; with a complete model, or
@@ -156,7 +147,7 @@ class World:
             self._note_fault()
             for host in (self.hosts[number] for number in hosts):
                 host.stop()
-                self._at(self.now + 0.5, partial(self._revive, host))
+                self.at(self.now + 0.5, partial(self._revive, host))
         elif kind is Trouble.STALE:
             for host in (self.hosts[number] for number in hosts if self.hosts[number].starts):
                 self.weather.struck[kind] += 1
@@ -208,7 +199,7 @@ class World:
         """Tell all others, and the directory, what is not true; and soon again."""
         if not host.lying:
             return
-        self._at(self.now + 0.4, partial(self._lie, host))
+        self.at(self.now + 0.4, partial(self._lie, host))
         if host.member is None:
             return
         self.weather.struck[Trouble.LIE] += 1
@@ -216,7 +207,8 @@ class World:
         draw = Stream(self.seed, "lie", int(1000 * self.now), host.number)
         for lie in lies(host.member, draw):
             self.witness.made_up(host.member, lie.message)
-            self._spread(host, lie, partial(self._deceive, decode(encode(lie.message)), None))
+            heard = partial(self._deceive, decode(encode(lie.message)), None, host.member.me)
+            self.spread(host, lie, heard)
         if host.joined is not None and not self.authority.roster:
             self._call(host, partial(self._boast, host, host.joined, host.mark))
 
@@ -239,25 +231,26 @@ class World:
     def _request(self, host: Host, start: int) -> None:
         """Join or renew, now and again; answers may not come."""
         if host.up and host.starts == start:
-            self._at(self.now + LEASE / 3, partial(self._request, host, start))
-            self._ask(host)
+            self.at(self.now + LEASE / 3, partial(self._request, host, start))
+            self.ask(host)
 
-    def _ask(self, host: Host) -> None:
-        host.asking = True
-        host.calls += 1  # what was asked before is given up
-        round = host.member.round if host.member else 0
+    def ask(self, seat: Host) -> None:
+        """Ask the roster, or the directory."""
+        seat.asking = True
+        seat.calls += 1  # what was asked before is given up
+        round = seat.member.round if seat.member else 0
         if self.authority.roster:
-            standing = self.authority.consult(host, round)
-            if host.joined is None:
+            standing = self.authority.consult(seat, round)
+            if seat.joined is None:
                 abstain = standing.through
-                self._welcome(host, host.calls, Joined(host.number, abstain, standing))
+                self._welcome(seat, seat.calls, Joined(seat.number, abstain, standing))
             else:
-                self._stand(host, host.calls, standing)
-        elif host.joined is None:
-            self._call(host, partial(self._join, host, host.calls, host.mark))
+                self._stand(seat, seat.calls, standing)
+        elif seat.joined is None:
+            self._call(seat, partial(self._join, seat, seat.calls, seat.mark))
         else:
-            request = partial(self._renew, host, host.calls, host.joined, round, host.mark)
-            self._call(host, request)
+            request = partial(self._renew, seat, seat.calls, seat.joined, round, seat.mark)
+            self._call(seat, request)
 
     def _call(self, host: Host, request: Callable[[], None]) -> None:
         """Ask the directory, next to host 0; a host that is refused is told.
@@ -292,7 +285,7 @@ class World:
         """A process that was refused ends, and whoever looks after it starts it again."""
         if host.up and host.calls == call:
             host.stop()
-            self._at(self.now + 0.5, partial(self._revive, host))
+            self.at(self.now + 0.5, partial(self._revive, host))
 
     def _revive(self, host: Host) -> None:
         if not host.up:
@@ -310,7 +303,7 @@ class World:
             if host.joined is None and host.starts == 1 and max(self.entered, default=0) > 1:
                 self.weather.struck[Trouble.LATE] += 1
             host.joined = joined
-            self._by_number[joined.number] = host
+            self.seats[joined.number] = host
             if host.member is None:
                 unsure = host.unsure and bool(self.authority.roster)
                 self.witness.started(joined.number, joined.abstain_through, unsure=unsure)
@@ -327,7 +320,7 @@ class World:
         self.witness.announced(standing.views)
         self.witness.permitted(standing.me, standing.through)
         if host.member is not None:
-            self._after(host, host.member.stand(standing, clock))
+            self.move(host, host.member.stand(standing, clock))
         elif standing.views:
             host.begun = True
             host.member = self._make_member(
@@ -337,46 +330,22 @@ class World:
             )  # fmt: skip
             if host.disk is not None:
                 host.member.restore(host.disk)
-            self._after(host, host.member.start(clock))
+            self.move(host, host.member.start(clock))
 
     # -- members ------------------------------------------------------------------------------
 
-    def _after(self, host: Host, out: Sequence[Outgoing]) -> None:
-        """Do what a member wants done after something has happened to it."""
-        member = host.member
-        assert member is not None
-        clock = host.clock(self.now)
-        self._send(host, out)
-        while host.member is member and (more := member.pull(clock)) is not None:
-            self._send(host, more)
+    def moved(self, seat: Host, member: Member) -> None:
+        """Look at where the member is now."""
         self.witness.look(member)
-        if host.member is not member:
-            return
-        if member.round not in self.entered:
-            self._enter(member.round)
-        if member.job is not None and member.job is not host.training:
-            host.training = member.job
-            takes = self.weather.training(host.number, member.job.round, self.now)
-            self._at(self.now + takes, partial(self._trained, host, member, member.job))
-        if member.round != host.stored and member.round % self.store_every == 0:
-            host.store()
-        wakes_at = host.time(member.wakes_at)
-        if wakes_at < host.ticks_at:
-            host.ticks_at = wakes_at
-            self._at(max(self.now, wakes_at), partial(self._tick, host, member))
-        if member.renewal_due and not host.asking:
-            member.renewal_due = False
-            self._ask(host)
+        if seat.member is member and member.round not in self.entered:
+            self.entered[member.round] = self.now
+            if self.weather.troubled(self.now):
+                self._note_fault()
 
-    def _enter(self, round: int) -> None:
-        self.entered[round] = self.now
-        if self.weather.troubled(self.now):
-            self._note_fault()
-
-    def _tick(self, host: Host, member: Member) -> None:
-        if host.member is member:
-            host.ticks_at = float("inf")
-            self._after(host, member.tick(host.clock(self.now) + 1e-9))
+    def train(self, seat: Host, member: Member, job: Job) -> None:
+        """Training takes its time."""
+        takes = self.weather.training(seat.number, job.round, self.now)
+        self.at(self.now + takes, partial(self._trained, seat, member, job))
 
     def _trained(self, host: Host, member: Member, job: Job) -> None:
         if host.member is not member or member.job is not job:
@@ -386,7 +355,7 @@ class World:
         if wrong is not None:
             self._note_fault()
         if wrong is Trouble.FAILURE:
-            self._after(host, member.failed(clock))
+            self.move(host, member.failed(clock))
             return
         draw = Stream(self.seed, "gradient", job.round, host.number, host.starts)  # never twice
         noise = draw.uniform(0, len(job.model))
@@ -405,52 +374,33 @@ class World:
                 piece[:] = np.nan  # after the client has looked: it is for the owners to refuse
             update[:] = np.nan
         self.witness.trained(member, job.round, update)
-        self._after(host, out)
+        self.move(host, out)
 
-    def _send(self, host: Host, out: Sequence[Outgoing]) -> None:
-        assert host.member is not None
-        me = host.member.me
-        for message in host.member.node.stayed:
-            self.witness.sent(Outgoing((me,), message), host.member)
-        host.member.node.stayed.clear()
-        told = [(outgoing, encode(outgoing.message)) for outgoing in out]
-        for outgoing, data in told:
-            self.witness.sent(outgoing, host.member, data)  # it is said, whoever hears it
-        for outgoing, data in told:
-            # Results are for all; what was decoded once need not be again.
-            carried = partial(self._deliver, lru_cache(1)(partial(decode, data)))
-            if host.lying:
-                carried = partial(self._deceive, twisted(outgoing.message), outgoing.message)
-            torn = host.doomed and isinstance(outgoing.message, Result)
-            heard, kept = (
-                self.weather.heard_when_torn(host.number, self.now) if torn else (None, False)
-            )
-            self._spread(host, replace(outgoing, to=outgoing.to[:heard]), carried)
-            if torn:
-                self._tear(host, kept)
-                return
+    def said(self, member: Member, record: Record, message: Message) -> None:
+        """It is said, whoever hears it."""
+        self.witness.sent(Outgoing(record.receivers, message), member, record.data)
 
-    def _spread(self, host: Host, said: Outgoing, arrive: Callable[[int, Host], None]) -> None:
-        """Carry a message to all that it is for."""
-        assert host.member is not None
-        for to in said.to:
-            if (receiver := self._by_number.get(to)) is not None:
-                told = partial(arrive, host.member.me, receiver)
-                self._carry(host.number, receiver.number, told, twice=Trouble.DUPLICATE)
+    def utter(self, seat: Host, record: Record, message: Message) -> None:
+        """Carry what was said; a liar says something else, and the doomed do not get to the end."""
+        torn = seat.doomed and isinstance(message, Result)
+        heard, kept = self.weather.heard_when_torn(seat.number, self.now) if torn else (None, False)
+        record.receivers = record.receivers[:heard]
+        if seat.lying:
+            lied = partial(self._deceive, twisted(message), message, record.sender)
+            self.spread(seat, Outgoing(record.receivers, message), lied)
+        else:
+            super().utter(seat, record, message)
+        if torn:  # the process ends in the middle of a sentence
+            self._note_fault()
+            if kept:
+                seat.store()
+            seat.stop()
 
-    def _tear(self, host: Host, kept: bool) -> None:
-        """The process ends in the middle of a sentence."""
-        self._note_fault()
-        if kept:
-            host.store()
-        host.stop()
-
-    def _deliver(self, carried: Callable[[], Message], sender: int, host: Host) -> None:
-        if host.up and host.member is not None:
-            message = carried()
-            self.witness.received(message, sender, host.member)
-            clock = host.clock(self.now)
-            self._after(host, host.member.receive(message, sender, clock))
+    def hear(self, seat: Host, message: Message, source: int) -> None:
+        """A message has reached a member."""
+        assert seat.member is not None
+        self.witness.received(message, source, seat.member)
+        super().hear(seat, message, source)
 
     def _deceive(self, lie: Message, truth: Message | None, sender: int, host: Host) -> None:
         """A lie arrives, or the truth where nobody could tell: an owner's word about its own shard
@@ -462,9 +412,13 @@ class World:
                 final = lie.header.round <= host.member.node.replica.horizon + AHEAD
             told = truth if final or not evidence.spares({sender}) else lie
             if told is not None:
-                self._deliver(lambda: told, sender, host)
+                self.hear(host, told, sender)
 
     # -- the network --------------------------------------------------------------------------
+
+    def carry(self, sender: Host, receiver: Host, arrive: Callable[[], None]) -> None:
+        """Carry a message."""
+        self._carry(sender.number, receiver.number, arrive, twice=Trouble.DUPLICATE)
 
     def _carry(
         self,
@@ -487,11 +441,7 @@ class World:
             if twice is Trouble.DUPLICATE and self.shape.ordered:
                 link = (sender, receiver)
                 time = self._latest[link] = max(time, self._latest.get(link, 0.0) + 1e-6)
-            self._at(time, arrive)
-
-    def _at(self, time: float, happen: Callable[[], None]) -> None:
-        self._events += 1
-        heapq.heappush(self._queue, (time, self._events, happen))
+            self.at(time, arrive)
 
 
 if __name__ == "__main__":
