@@ -19,10 +19,11 @@ from eris.protocol.client import Client, Prepared
 from eris.protocol.directory import Directory
 from eris.protocol.evidence import Evidence
 from eris.protocol.member import Member, Phase
-from eris.protocol.messages import Contribution, Message, Outgoing, Result, Snapshot
+from eris.protocol.messages import Contribution, Message, Outgoing, Payload, Result, Snapshot
 from eris.protocol.node import Node
 from eris.protocol.ownership import Ownership
 from eris.protocol.replica import Replica
+from eris.protocol.schemes import Collector
 from eris.protocol.standing import Standing
 from eris.testing import LawBroken
 from eris.testing.found import kept
@@ -148,13 +149,13 @@ def test_a_contribution_to_an_old_state_that_counts(monkeypatch: pytest.MonkeyPa
 
 def test_somebody_included_who_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caught by: a result is the mean of its included clients."""
-    close = Aggregator._close
+    result_of = Aggregator._result
 
-    def close_with_all(self: Aggregator, key: Key) -> Result:
-        result, everyone = close(self, key), self.agreement.view_at(self.round).client_set
-        return replace(result, included=everyone) if result.payload else result
+    def of_all(self: Aggregator, key: Key, collector: Collector, payload: Payload) -> Result:
+        everyone = self.agreement.view_at(self.round).client_set
+        return replace(result_of(self, key, collector, payload), included=everyone)
 
-    monkeypatch.setattr(Aggregator, "_close", close_with_all)
+    monkeypatch.setattr(Aggregator, "_result", of_all)
     law = "who sent nothing for it|is not the mean of its included clients"
     catch(monkeypatch, law, Trouble.SLOW, Trouble.CRASH)
 

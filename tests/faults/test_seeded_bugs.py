@@ -14,8 +14,8 @@ from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Key
 from eris.protocol.client import Client, Prepared
 from eris.protocol.codec import encode
-from eris.protocol.messages import Outgoing, Result
-from eris.protocol.schemes import Independent
+from eris.protocol.messages import Outgoing, Payload, Result
+from eris.protocol.schemes import Collector, Independent
 from eris.protocol.transcript import Record
 from eris.runtimes.faults import FaultPlan
 from eris.testing import LawBroken
@@ -28,7 +28,7 @@ def test_two_results_at_the_turn_of_the_shards(monkeypatch: pytest.MonkeyPatch) 
     # If what is still open and what settles the old turn came of one call, both would be named
     # after the same predecessor.
     def both_at_once(self: Aggregator, round: int, now: float) -> list[Result]:
-        finished = [self._close(key) for key in self._unclosed()]
+        finished = [result for key in self._unclosed() for result in self._close(key)]
         self._enter(round, now)
         return finished + self._settle_turns()
 
@@ -74,25 +74,24 @@ def test_a_reference_that_moves_without_being_included(monkeypatch: pytest.Monke
 
 
 def test_counting_somebody_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    close = Aggregator._close
+    result_of = Aggregator._result
 
-    def close_twice(self: Aggregator, key: Key) -> Result:
-        result = close(self, key)
+    def twice(self: Aggregator, key: Key, collector: Collector, payload: Payload) -> Result:
+        result = result_of(self, key, collector, payload)
         return replace(result, samples=result.samples + 3)
 
-    monkeypatch.setattr(Aggregator, "_close", close_twice)
+    monkeypatch.setattr(Aggregator, "_result", twice)
     with pytest.raises(LawBroken, match="does not count every included client exactly once"):
         run(rounds=1, clock=False).check()
 
 
 def test_including_somebody_who_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    close = Aggregator._close
+    result_of = Aggregator._result
 
-    def close_with_all(self: Aggregator, key: Key) -> Result:
-        result = close(self, key)
-        return replace(result, included=frozenset({0, 1, 2, 3})) if result.payload else result
+    def of_all(self: Aggregator, key: Key, collector: Collector, payload: Payload) -> Result:
+        return replace(result_of(self, key, collector, payload), included=frozenset(range(4)))
 
-    monkeypatch.setattr(Aggregator, "_close", close_with_all)
+    monkeypatch.setattr(Aggregator, "_result", of_all)
     with pytest.raises(LawBroken, match="who sent nothing"):
         run(faults=FaultPlan(seed=2, straggle=0.3), clock=False).check()
 

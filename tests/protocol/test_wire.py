@@ -41,6 +41,8 @@ from eris.protocol.messages import (
     Payload,
     Refusal,
     Result,
+    Reveal,
+    RevealRequest,
     Share,
     Snapshot,
 )
@@ -125,8 +127,8 @@ def largest(agreement: Agreement, message: Message, compressor: Compressor | Non
             return OVERHEAD
         case Refusal():
             return OVERHEAD + len(message.reason.encode())
-        case Share():
-            raise AssertionError("nobody shares in an aggregating federation")
+        case Share() | RevealRequest() | Reveal():
+            raise AssertionError("nobody shares or reveals in these federations")
 
 
 @dataclass

@@ -36,6 +36,7 @@ class Encoding(IntEnum):
     UNIFORM = 4
     NATURAL = 5
     SPARSE = 7
+    RING = 8
 
 
 @dataclass(frozen=True)

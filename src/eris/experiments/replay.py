@@ -26,7 +26,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
 from eris.protocol.membership import View
-from eris.protocol.messages import Contribution, Result
+from eris.protocol.messages import Contribution, Payload, Result
 from eris.protocol.settings import Settings
 from eris.training.trainer import LocalUpdate, Trainer, as_update
 
@@ -137,7 +137,7 @@ class _Replay:
         trainers: Mapping[str, Trainer],
         journals: Mapping[str, Sequence[Mapping[str, Any]]],
     ) -> None:
-        if settings.scheme.in_step or settings.plan.rotate:
+        if settings.scheme.in_step or settings.scheme.reveals or settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
         self.settings, self.trainers, self.initial = settings, trainers, initial
         self.results = published(journals)
@@ -228,6 +228,7 @@ class _Replay:
             collector.take(self._contribution(result, before, client, update))
         header = self.agreement.header(len(self.agreement.view.clients), result.round, result.key)
         included, payload = frozenset(collector.included), collector.finish()
+        assert isinstance(payload, Payload)
         samples, steps = collector.samples, collector.sample_steps
         made = Result(header, result.previous, included, samples, steps, payload)
         direction, reference = coding.move(made, segment, before.reference)

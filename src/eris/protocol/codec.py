@@ -26,6 +26,8 @@ from eris.protocol.messages import (
     Payload,
     Refusal,
     Result,
+    Reveal,
+    RevealRequest,
     Share,
     Snapshot,
 )
@@ -93,6 +95,12 @@ def encode(message: Message) -> bytes:
         case Holding():
             out.holding.at = message.at
             out.holding.digest = message.digest
+        case RevealRequest():
+            out.reveal_request.included = pack_included(message.included)
+            out.reveal_request.data = message.data
+        case Reveal():
+            out.reveal.included = pack_included(message.included)
+            out.reveal.data = message.data
         case Refusal():
             out.refusal.reason = message.reason[:LONGEST_REASON]
             out.refusal.no_result = message.no_result
@@ -138,6 +146,12 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
         case "holding":
             digest = _digest("holding.digest", parsed.holding.digest)
             return Holding(header, parsed.holding.at, digest)
+        case "reveal_request":
+            included = _included("reveal_request", parsed.reveal_request.included, limits)
+            return RevealRequest(header, included, parsed.reveal_request.data)
+        case "reveal":
+            included = _included("reveal", parsed.reveal.included, limits)
+            return Reveal(header, included, parsed.reveal.data)
         case "refusal":
             refusal = parsed.refusal
             reason = refusal.reason[:LONGEST_REASON]
@@ -254,11 +268,7 @@ def _contribution(header: Header, parsed: pb.Contribution) -> Contribution:
 
 
 def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
-    if 8 * len(parsed.included) > limits.members + 7:
-        raise MalformedMessage("result.included", f"names more than {limits.members} clients")
-    if parsed.included.endswith(b"\0"):
-        raise MalformedMessage("result.included", "ends in a zero byte; a set has one encoding")
-    included = unpack_included(parsed.included)
+    included = _included("result", parsed.included, limits)
     if not parsed.previous < header.round:
         raise MalformedMessage(
             "result.previous", f"is {parsed.previous}; expected less than round {header.round}"
@@ -279,6 +289,14 @@ def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
         payload,
         _digest("result.digest", parsed.digest),
     )
+
+
+def _included(message: str, bitmap: bytes, limits: Limits) -> frozenset[int]:
+    if 8 * len(bitmap) > limits.members + 7:
+        raise MalformedMessage(f"{message}.included", f"names more than {limits.members} clients")
+    if bitmap.endswith(b"\0"):
+        raise MalformedMessage(f"{message}.included", "ends in a zero byte; a set has one encoding")
+    return unpack_included(bitmap)
 
 
 def _digest(field: str, parsed: bytes) -> bytes:

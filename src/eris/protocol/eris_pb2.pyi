@@ -16,6 +16,7 @@ class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENCODING_UNIFORM: _ClassVar[Encoding]
     ENCODING_NATURAL: _ClassVar[Encoding]
     ENCODING_SPARSE: _ClassVar[Encoding]
+    ENCODING_RING: _ClassVar[Encoding]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_DENSE: Encoding
 ENCODING_KEPT: Encoding
@@ -23,6 +24,7 @@ ENCODING_QSGD: Encoding
 ENCODING_UNIFORM: Encoding
 ENCODING_NATURAL: Encoding
 ENCODING_SPARSE: Encoding
+ENCODING_RING: Encoding
 
 class Payload(_message.Message):
     __slots__ = ("encoding", "count", "parameter", "stream", "data")
@@ -114,6 +116,22 @@ class Holding(_message.Message):
     digest: bytes
     def __init__(self, at: _Optional[int] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
+class RevealRequest(_message.Message):
+    __slots__ = ("included", "data")
+    INCLUDED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    included: bytes
+    data: bytes
+    def __init__(self, included: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class Reveal(_message.Message):
+    __slots__ = ("included", "data")
+    INCLUDED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    included: bytes
+    data: bytes
+    def __init__(self, included: _Optional[bytes] = ..., data: _Optional[bytes] = ...) -> None: ...
+
 class Refusal(_message.Message):
     __slots__ = ("reason", "no_result", "again")
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -131,7 +149,7 @@ class Share(_message.Message):
     def __init__(self, payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal", "share", "holding")
+    __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal", "share", "holding", "reveal_request", "reveal")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     CONTRIBUTION_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +158,8 @@ class Message(_message.Message):
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     HOLDING_FIELD_NUMBER: _ClassVar[int]
+    REVEAL_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    REVEAL_FIELD_NUMBER: _ClassVar[int]
     header: Header
     contribution: Contribution
     result: Result
@@ -148,7 +168,9 @@ class Message(_message.Message):
     refusal: Refusal
     share: Share
     holding: Holding
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., holding: _Optional[_Union[Holding, _Mapping]] = ...) -> None: ...
+    reveal_request: RevealRequest
+    reveal: Reveal
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., contribution: _Optional[_Union[Contribution, _Mapping]] = ..., result: _Optional[_Union[Result, _Mapping]] = ..., catch_up: _Optional[_Union[CatchUp, _Mapping]] = ..., snapshot: _Optional[_Union[Snapshot, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., share: _Optional[_Union[Share, _Mapping]] = ..., holding: _Optional[_Union[Holding, _Mapping]] = ..., reveal_request: _Optional[_Union[RevealRequest, _Mapping]] = ..., reveal: _Optional[_Union[Reveal, _Mapping]] = ...) -> None: ...
 
 class Receipt(_message.Message):
     __slots__ = ()

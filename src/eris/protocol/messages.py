@@ -87,6 +87,24 @@ class Holding:
 
 
 @dataclass(frozen=True)
+class RevealRequest:
+    """An owner's question to a member: what it needs to open the sum over exactly these clients."""
+
+    header: Header
+    included: frozenset[int]
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Reveal:
+    """The answer, given for one included set of a segment and round."""
+
+    header: Header
+    included: frozenset[int]
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Refusal:
     """Tells a client that its contribution was left out, and why.
 
@@ -112,7 +130,9 @@ class Share:
     payload: Payload
 
 
-Message = Contribution | Result | CatchUp | Snapshot | Holding | Refusal | Share
+Message = (
+    Contribution | Result | CatchUp | Snapshot | Holding | RevealRequest | Reveal | Refusal | Share
+)
 
 
 @dataclass(frozen=True)

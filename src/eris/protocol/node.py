@@ -24,11 +24,14 @@ from eris.protocol.messages import (
     Outgoing,
     Refusal,
     Result,
+    Reveal,
+    RevealRequest,
     Share,
     Snapshot,
 )
 from eris.protocol.recent import Recent
 from eris.protocol.replica import Replica
+from eris.protocol.revealed import Revealed
 
 MOST_REFUSALS = 1000
 """Older ones are forgotten: what a peer can make a node remember has a limit."""
@@ -44,6 +47,7 @@ class Node:
         # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica)
         self.aggregator = Aggregator(agreement, me, self.replica)
+        self.revealed = Revealed(agreement, me, self.replica, self.client.sender)
         self.evidence = Evidence(agreement, me)
         """What peers say, and whether it is to be believed."""
         self.refused: Recent[str] = Recent(MOST_REFUSALS)
@@ -157,6 +161,10 @@ class Node:
             case Holding(header, at, digest):
                 self.evidence.holds(header.key, header.sender, (at, digest), final=True)
                 return []
+            case RevealRequest():
+                return self.revealed.answer(message)
+            case Reveal():
+                return self._publish(self.aggregator.reveal(message))
             case Refusal(header, reason, _, again):
                 if again:
                     return []
@@ -172,7 +180,9 @@ class Node:
             self.look_ahead(result.header.round)  # it was permitted
             self._apply(result)
             sealed.append(self.replica.seal(result))
-        return [Outgoing(others, result) for result in sealed if (others := self._others)]
+        questions, self.aggregator.questions = self.aggregator.questions, []
+        told = [Outgoing(others, result) for result in sealed if (others := self._others)]
+        return told + questions
 
     @property
     def _others(self) -> tuple[int, ...]:

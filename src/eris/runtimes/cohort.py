@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import RefusedContribution
+from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
@@ -71,6 +71,9 @@ class Cohort:
         noise: PerSampleNoise | None = None,
         record: bool = False,
     ) -> None:
+        if agreement.settings.scheme.reveals:
+            expected = "one without questions to members: this engine moves all in step"
+            raise InvalidSetting("scheme", agreement.settings.scheme.name, expected)
         self.agreement, self.population = agreement, population
         self.replica = Replica(agreement, initial)
         self._place = (place or Place()).with_lanes_of(population)

@@ -12,9 +12,10 @@ from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.membership import View
-from eris.protocol.schemes import Dense, Masked
+from eris.protocol.schemes import Dense, Masked, Scheme
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.succession import Candidate, assign
+from eris.testing.shares import AdditiveShares
 
 NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay", "gus")
 
@@ -45,6 +46,8 @@ class Shape:
     segment_size: int | None = None
     kept: float = 0.5
     """Of the coordinates; 1 without compression."""
+    shares: bool = False
+    """Whether owners open sums with helpers (:mod:`eris.testing.shares`)."""
     history: int = 2
     adaptive: bool = False
     cautious: bool = False
@@ -112,7 +115,7 @@ class Shape:
             n=8 + 4 * self.members,
             plan=RandomPlan(self.shards),
             rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
-            scheme=Masked(RandP(self.kept)) if self.kept < 1 else Dense(),
+            scheme=self._scheme(),
             segment_size=self.segment_size,
             min_included=min(self.min_included, self.clients),
             quorum=min(self.start_with or self.members, self.clients) // 2 + 1,
@@ -123,6 +126,11 @@ class Shape:
             seed=seed,
             initial=model_digest(self.initial(seed)),
         )
+
+    def _scheme(self) -> Scheme:
+        if self.shares:
+            return AdditiveShares()
+        return Masked(RandP(self.kept)) if self.kept < 1 else Dense()
 
     def initial(self, seed: int) -> Vector:
         """The model that all start from."""

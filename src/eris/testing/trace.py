@@ -28,6 +28,8 @@ from eris.protocol.messages import (
     Outgoing,
     Refusal,
     Result,
+    Reveal,
+    RevealRequest,
     Share,
     Snapshot,
 )
@@ -78,6 +80,9 @@ def worded(message: Message, names: Sequence[str]) -> str:
             kind = "state" if isinstance(message, Snapshot) else "holding"
             lie = " (made up)" if made_up(message) else ""
             return f"{kind} {segment(header.key)} of round {at}{lie}"
+        case RevealRequest(included=included) | Reveal(included=included):
+            kind = "asks to open" if isinstance(message, RevealRequest) else "opens"
+            return f"{kind} {of}: " + " ".join(names[client] for client in sorted(included))
         case Refusal(reason=reason):
             return f"refusal {of}: {reason}"
         case Share():

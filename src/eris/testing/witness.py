@@ -27,14 +27,14 @@ from eris.protocol.messages import (
     Outgoing,
     Refusal,
     Result,
+    Reveal,
+    RevealRequest,
     Snapshot,
 )
 from eris.protocol.settings import Settings
 from eris.protocol.standing import Scheduled
-
-
-class LawBroken(AssertionError):
-    """A law of the protocol does not hold; says which and where."""
+from eris.testing.broken import LawBroken
+from eris.testing.openings import Openings
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ class Witness:
         )
         self._updates: dict[tuple[Member, int], Vector] = {}
         """By start of a member and round: the update, less the reference."""
+        self._plain: dict[Contribution, Vector] = {}
+        """What contributions hold, whatever is seen of it."""
+        self.openings = Openings(self._view_of, self._least)
         self._epochs: dict[tuple[int, int], int] = {}
         """By member and round: the epoch of its contributions."""
         self._contents: dict[tuple[int, int, Key], Contribution] = {}
@@ -128,11 +131,17 @@ class Witness:
             self._check_slice(message, member)
             self._sent[name][member.me].append(message)
             self._by[member].add((name[1], name[0]))
+        elif isinstance(message, RevealRequest):
+            self.saw["a sum is opened"] += 1
+            self.openings.asks(message)
+        elif isinstance(message, Reveal):
+            self.openings.tells(message, said.to[0])
         elif isinstance(message, Result):
             if self._encoded.setdefault(name, data) != data:
                 raise LawBroken(f"segment {name[0]} has two results in round {name[1]}")
             if name not in self.results:
                 self.results[name] = message
+                self.openings.ends(message)
                 self._check(message, member.me)
                 self._published[member.me] = max(self._published[member.me], name[1])
 
@@ -184,7 +193,11 @@ class Witness:
         trained = self._updates.get((member, round))
         if trained is None:
             raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
-        values, expected = coding.read(sent, segment), trained[coding.coordinates(round, key, 0)]
+        expected = trained[coding.coordinates(round, key, 0)]
+        self._plain[sent] = expected
+        if self.settings.scheme.reveals:
+            return  # what was masked shows in the sum
+        values = coding.read(sent, segment)
         if not np.array_equal(values, expected, equal_nan=True):
             raise LawBroken(f"round {round}, segment {key}: member {member.me} did not send its "
                             f"part of what it trained")  # fmt: skip
@@ -257,7 +270,10 @@ class Witness:
         mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
         for sent in contributions:
             try:
-                values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
+                masked = settings.scheme.reveals
+                values = self._plain[sent] if masked else decode_values(
+                    sent.payload.encoded, encoded.encoding, encoded.count
+                )  # fmt: skip
                 mean.add(values, sent.samples, str(sent.header.sender))
             except (RefusedContribution, MalformedMessage):
                 return False

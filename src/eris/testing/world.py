@@ -23,11 +23,12 @@ from eris.protocol.messages import Message, Outgoing, Result, Snapshot
 from eris.protocol.standing import Joined, Standing
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock
+from eris.testing.broken import LawBroken
 from eris.testing.liar import ABSURD, lies, twisted
 from eris.testing.places import LEASE, Authority, Host
 from eris.testing.shape import Shape
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
-from eris.testing.witness import LawBroken, Witness
+from eris.testing.witness import Witness
 
 PATIENCE = 120.0
 """Virtual seconds after the storm in which those that are connected must have finished."""

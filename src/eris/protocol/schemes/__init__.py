@@ -7,12 +7,13 @@ from eris.protocol.schemes.independent import Independent
 from eris.protocol.schemes.masked import Masked
 from eris.protocol.schemes.pruned import Pruned
 from eris.protocol.schemes.quantised import Quantised
-from eris.protocol.schemes.scheme import Coding, Collector, Reader, Scheme, Sender
+from eris.protocol.schemes.scheme import Asking, Coding, Collector, Reader, Scheme, Sender
 
 SCHEMES: tuple[type[Scheme], ...] = (Dense, Masked, Quantised, Pruned, Independent)
 
 __all__ = [
     "SCHEMES",
+    "Asking",
     "Coding",
     "Collector",
     "Dense",

@@ -5,7 +5,8 @@ federation, as a shard plan becomes a shard map; the :class:`Coding` that comes 
 halves:
 
 - a client's :class:`Sender` makes payloads of a prepared update;
-- an owner's :class:`Collector` takes contributions and ends in a payload;
+- an owner's :class:`Collector` takes contributions and ends in a payload, or in questions to
+  members (:class:`Asking`) whose answers make one;
 - :meth:`Coding.move` says how a result moves the replicated state;
 - :meth:`Coding.read` and the :class:`Reader` say what an observer gets out of a contribution and
   of what is published.
@@ -16,17 +17,18 @@ What is written here holds for whole segments of plain values; a scheme says whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
 from eris.core.combine import examine
 from eris.core.compress import Encoding, decode_values, encode_values
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.masks import KeptSet
 from eris.core.shift import advance, difference, estimate
 from eris.core.vectors import Indices, Vector
-from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.messages import Contribution, Payload, Result, RevealRequest
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
@@ -43,6 +45,8 @@ class Scheme:
     """Whether a result is smaller than the state it leads to: then results are kept for others."""
     lasting: ClassVar[str] = ""
     """Why clients must be the same in all rounds, if they must."""
+    reveals: ClassVar[bool] = False
+    """Whether an owner needs one more message of members before it can publish."""
     in_step: ClassVar[str] = ""
     """Why only the simulator that moves members in step can carry it, if so."""
 
@@ -247,6 +251,10 @@ class Sender:
         """What travels of a segment."""
         return self.coding.encode(piece, segment, round, self.me)
 
+    def reveal(self, request: RevealRequest, segment: Segment) -> bytes | None:
+        """What this member knows for an owner that opens a sum; None if nothing."""
+        return None
+
     def remember(self, piece: Vector) -> Vector | None:
         """What must be known of a piece that was sent once its result is there."""
         return None
@@ -279,6 +287,13 @@ class Mean(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Asking:
+    """What an owner has to ask members before it can publish, each once."""
+
+    members: Mapping[int, bytes]
+
+
 class Collector:
     """An owner's half: contributions go in, one payload comes out."""
 
@@ -305,9 +320,13 @@ class Collector:
         self.included.add(sender)
         self.sample_steps += contribution.samples * contribution.steps
 
-    def finish(self) -> Payload:
-        """What is published of the included clients' contributions."""
+    def finish(self) -> Payload | Asking:
+        """What is published of the included clients' contributions, or what is missing for it."""
         return self._coding.publish(self._mean.result(), self._round)
+
+    def reveal(self, member: int, data: bytes) -> Payload | None:
+        """Take in a member's answer; what is published once all are there."""
+        raise MalformedMessage("reveal", "answers what nobody asked")
 
 
 class Reader:
