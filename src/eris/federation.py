@@ -121,7 +121,7 @@ class Federation:
         agreed = Settings(
             n=len(self.initial),
             plan=parts.plan,
-            scheme=parts.scheme,
+            scheme=parts.scheme.fitted(self.rule, self.initial),
             rule=self.rule,
             seed=self.seed,
             initial=model_digest(self.initial),

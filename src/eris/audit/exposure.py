@@ -82,7 +82,8 @@ class Exposure:
         client, coordinates, update = seen[0]
         if len(update) >= 20:
             self.updates.add(sight.round, update)
-            self.weights.add(sight.round, sight.completed(self.observer, client)[coordinates])
+            completed = sight.placed(sight.completed(self.observer, client))
+            self.weights.add(sight.round, completed[coordinates])
 
     def _update(self, sight: Sight, client: int, row: int) -> tuple[Indices, Vector] | None:
         """The coordinates that were seen of a client's update, and their values."""

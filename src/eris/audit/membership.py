@@ -209,7 +209,8 @@ class MembershipAudit(Membership):
             if observer in sight.observers and not regression.full:
                 regression.begin(sight, observer)
                 regressions.append(regression)
-        for place, gradient in self.samples.gradients(sight.model):
+        for place, found in self.samples.gradients(sight.model):
+            gradient = sight.placed(found)
             aligner.add(place, gradient)
             for regression in regressions:
                 regression.add(place, gradient)

@@ -96,7 +96,7 @@ class Sight:
         """
         seen = self.seen(client)[self.observers.index(observer)]
         pieces = self.pieces(client, published=not seen.any())
-        model = self.model.copy()
+        model = self.placed(self.model).copy()
         if pieces is not None:
             values, which, steps = pieces.update, seen, pieces.steps
             if not seen.any():
@@ -105,7 +105,11 @@ class Sight:
             chosen = np.repeat(which, pieces.sizes)
             move = np.float32(self.rate * steps) * values[chosen]
             model[pieces.coordinates[chosen]] -= move
-        return model
+        return self._known.agreement.coding.leave(model)
+
+    def placed(self, vector: Vector) -> Vector:
+        """A gradient or a model where the coordinates of pieces point into it."""
+        return self._known.agreement.coding.enter(vector)
 
     @property
     def published(self) -> NDArray[np.bool_]:
@@ -279,7 +283,7 @@ class _Round:
 
     def sent(self, client: int) -> Vector:
         """What a client sent, in its places of a whole vector; 0 where nothing was heard."""
-        whole = np.zeros(self.agreement.settings.n, np.float32)
+        whole = np.zeros(self.agreement.settings.places, np.float32)
         for key, sent in self.contributions.get(client, {}).items():
             whole[self.agreement.coding.coordinates(self.round, key, client)] = sent.values
         return whole

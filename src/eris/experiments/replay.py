@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
 
@@ -139,9 +139,10 @@ class _Replay:
     ) -> None:
         if settings.scheme.in_step or settings.scheme.reveals or settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
-        self.settings, self.trainers, self.initial = settings, trainers, initial
+        self.settings, self.trainers = settings, trainers
         self.results = published(journals)
         self.agreement = _central(settings, _members(journals))
+        self.initial = self.agreement.coding.enter(initial)
         self.segments = self.agreement.segments(1)
         self.trainings = _trainings(journals)
         self.states = {(key, 0): self._start(segment) for key, segment in self.segments.items()}
@@ -258,7 +259,9 @@ class _Replay:
             if client not in self.trainers:
                 raise InvalidSetting("trainers", sorted(self.trainers), f"also one of {client}")
             made = self.trainers[client].update(self._model(versions), round)
-            self._updates[name] = as_update(made, client, self.settings.n)
+            update = as_update(made, client, self.settings.n)
+            entered = self.agreement.coding.enter(update.vector)
+            self._updates[name] = replace(update, vector=entered)
         return self._updates[name]
 
     def _forget(self, round: int) -> None:
@@ -267,10 +270,10 @@ class _Replay:
             del self._updates[name]
 
     def _model(self, versions: Versions) -> Vector:
-        model = np.empty(self.settings.n, np.float32)
+        model = np.empty(self.settings.places, np.float32)
         for (key, segment), version in zip(self.segments.items(), versions, strict=True):
             segment.scatter(model, self.states[key, version].model)
-        return model
+        return self.agreement.coding.leave(model)
 
     def _start(self, segment: Segment) -> _State:
         def filled(value: float) -> Vector:

@@ -159,7 +159,7 @@ class Agreement:
 
     def _lay_out(self, round: int) -> dict[Key, Segment]:
         settings = self.settings
-        shard_map = settings.plan.at(settings.n, settings.seed, round - 1)
+        shard_map = settings.shard_map(round - 1)
         sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
         length = segment_length(max(sizes), settings.segment_size)
         # As many segments in every shard and turn, so that a segment's name outlives a rotation;

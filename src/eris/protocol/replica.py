@@ -41,9 +41,12 @@ class Replica:
             found = f"of SHA-256 {model_digest(initial)[:16]}…"
             raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
         self.agreement = agreement
-        self.model = np.array(initial, np.float32)
-        self.reference = np.zeros(settings.n, np.float32) if settings.scheme.shifted else None
-        self.slots = [np.full(settings.n, value, np.float32) for value in settings.rule.initial]
+        self._held = agreement.coding.enter(np.array(initial, np.float32))
+        """The model as it is cut and replayed."""
+        self._model: Vector | None = None
+        n = settings.places
+        self.reference = np.zeros(n, np.float32) if settings.scheme.shifted else None
+        self.slots = [np.full(n, value, np.float32) for value in settings.rule.initial]
         self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
@@ -66,6 +69,13 @@ class Replica:
         self._lean = big and not self._keep_all
 
     # -- reading ------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> Vector:
+        """The model as clients train and evaluate it; to be read until the next result."""
+        if self._model is None:
+            self._model = self.agreement.coding.leave(self._held)
+        return self._model
 
     def settled(self, round: int) -> bool:
         """Whether the result of ``round`` (or a later one) is known for every segment."""
@@ -141,7 +151,7 @@ class Replica:
         return self._states[key]
 
     def _vectors(self) -> Iterator[Vector]:
-        yield self.model
+        yield self._held
         if self.reference is not None:
             yield self.reference
         yield from self.slots
@@ -228,6 +238,7 @@ class Replica:
 
     def _move_to(self, key: Key, version: int) -> None:
         self.versions[key] = version
+        self._model = None
         self._states.pop(key, None)
         self.astray.discard(key)
         self.orphaned.discard(key)
@@ -244,8 +255,8 @@ class Replica:
         slots = tuple(segment.gather(slot) for slot in self.slots)
         count = self.updates[segment.key] + 1
         steps = result.sample_steps / result.samples
-        model, slots = rule.step(segment.gather(self.model), direction, slots, count, steps)
-        segment.scatter(self.model, model)
+        model, slots = rule.step(segment.gather(self._held), direction, slots, count, steps)
+        segment.scatter(self._held, model)
         for slot, new in zip(self.slots, slots, strict=True):
             segment.scatter(slot, new)
 
@@ -265,12 +276,13 @@ class Replica:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a ``state()`` of a replica of the same federation."""
-        shapes = dict.fromkeys(self._names(), (self.agreement.settings.n,))
+        shapes = dict.fromkeys(self._names(), (self.agreement.settings.places,))
         for name, shape in (shapes | {"versions": (len(self.agreement.keys), 2)}).items():
             if name not in state or state[name].shape != shape:
                 raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
         for name, vector in zip(self._names(), self._vectors(), strict=True):
             vector[:] = state[name]
+        self._model = None
         for key, (version, updates) in zip(self.agreement.keys, state["versions"].tolist(),
                                            strict=True):  # fmt: skip
             self.versions[key], self.updates[key] = version, updates

@@ -18,6 +18,7 @@ from eris.core.compress import COMPRESSORS
 from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.core.prune import Prune
 from eris.core.rules import RULES, FedAvg, ServerRule
+from eris.core.shardmap import ShardMap
 from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan
 from eris.protocol.schemes import SCHEMES, Dense, Scheme
 
@@ -57,7 +58,7 @@ class Settings:
     name: str = "federation"
 
     def __post_init__(self) -> None:
-        self.plan.at(self.n, self.seed)  # refuses a plan that does not fit n
+        self.shard_map()  # refuses a plan that does not fit n
         if self.non_finite not in ("refuse", "clip", "zero"):
             raise InvalidSetting("non_finite", self.non_finite, "one of refuse, clip, zero")
         for name in ("min_included", "quorum", "history"):
@@ -77,6 +78,15 @@ class Settings:
             expected = "0 with bias correction: it counts results per segment"
             raise InvalidSetting("plan.rotate", self.plan.rotate, expected)
         self.scheme.check(self)
+
+    @property
+    def places(self) -> int:
+        """The coordinates of what is cut, sent and replicated (:meth:`Scheme.places`)."""
+        return self.scheme.places(self.n)
+
+    def shard_map(self, round: int = 0) -> ShardMap:
+        """Which of them lie in which shard, in the turn that begins after a round."""
+        return self.plan.at(self.places, self.seed, round)
 
     @cached_property
     def canonical(self) -> str:
@@ -155,5 +165,5 @@ def model_digest(model: NDArray[np.float32]) -> str:
 
 def warn_of_sparse_masks(settings: Settings, stacklevel: int = 2) -> None:
     """Say so where a scheme keeps less than has been seen to train."""
-    if text := settings.scheme.caution(settings.n):
+    if text := settings.scheme.caution(settings):
         warnings.warn(TrainingWarning(text), stacklevel=stacklevel + 1)

@@ -72,7 +72,7 @@ class Authority:
         clock: Callable[[], float],
         make: type[Directory] = Directory,
     ) -> None:
-        shard_map = settings.plan.at(settings.n, settings.seed)
+        shard_map = settings.shard_map()
         sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
         self.shape, self._clock, self._make = shape, clock, make
         self._terms: dict[str, Any] = {

@@ -1,19 +1,28 @@
 """What contributions and results are: one file a scheme (:mod:`eris.protocol.schemes.scheme`)."""
 
-from eris.core.compress import Compressor, RandK, RandP
+from typing import Literal
+
+from eris.core.compress import Compressor, MaskCompressor, RandP
+from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
 from eris.protocol.schemes.dense import Dense
 from eris.protocol.schemes.independent import Independent
 from eris.protocol.schemes.masked import Masked
 from eris.protocol.schemes.pruned import Pruned
 from eris.protocol.schemes.quantised import Quantised
+from eris.protocol.schemes.rotated import Rotated
 from eris.protocol.schemes.scheme import Asking, Coding, Collector, Reader, Scheme, Sender
 
-SCHEMES: tuple[type[Scheme], ...] = (Dense, Masked, Quantised, Pruned, Independent)
+SCHEMES: tuple[type[Scheme], ...] = (Dense, Masked, Rotated, Quantised, Pruned, Independent)
+
+Basis = Literal["coordinates", "rotated"]
+ROTATED_BELOW = 0.03
+"""The kept share below which shared masks are rotated, where nothing is said."""
 
 __all__ = [
     "SCHEMES",
     "Asking",
+    "Basis",
     "Coding",
     "Collector",
     "Dense",
@@ -22,24 +31,41 @@ __all__ = [
     "Pruned",
     "Quantised",
     "Reader",
+    "Rotated",
     "Scheme",
     "Sender",
     "scheme_for",
 ]
 
 
-def scheme_for(compressor: Compressor | Prune | None, *, shift: bool = True) -> Scheme:
+def scheme_for(
+    compressor: Compressor | Prune | None,
+    *,
+    basis: Basis | None = None,
+    limit: float | None = None,
+) -> Scheme:
     """The scheme in which a compressor is used, with masks that all clients share.
 
-    >>> scheme_for(RandP(0.1)).name, scheme_for(None).name
-    ('masked', 'dense')
+    ``basis`` is what masks act in; by default rotated if rand-p keeps less than 3 %. ``limit`` is
+    :class:`Masked`'s.
+
+    >>> scheme_for(RandP(0.1)).name, scheme_for(RandP(0.01)).name, scheme_for(None).name
+    ('masked', 'rotated', 'dense')
     """
+    if basis not in (None, "coordinates", "rotated"):
+        raise InvalidSetting("basis", basis, "one of coordinates, rotated")
+    if isinstance(compressor, MaskCompressor):
+        sparse = isinstance(compressor, RandP) and compressor.kept_fraction < ROTATED_BELOW
+        if basis == "rotated" or (basis is None and sparse):
+            return Rotated(compressor, limit=limit)
+        return Masked(compressor, shift=limit is None, limit=limit)
+    for name, value in (("basis", basis), ("limit", limit)):
+        if value not in (None, "coordinates"):
+            raise InvalidSetting(name, value, "none: it is of masks, with rand-p or rand-k")
     match compressor:
         case None:
             return Dense()
-        case RandP() | RandK():
-            return Masked(compressor, shift)
         case Prune():
             return Pruned(compressor)
         case _:
-            return Quantised(compressor, shift)
+            return Quantised(compressor)

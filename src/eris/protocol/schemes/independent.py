@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from eris.core.compress import Encoding, MaskCompressor, decode_values, encode_values
+from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting
 from eris.core.shift import advance, estimate
 from eris.core.vectors import Indices, Vector
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
     from eris.protocol.membership import View
     from eris.protocol.replica import Replica
+    from eris.protocol.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Independent(Masked):
         if self.estimate not in ("renormalised", "unbiased"):
             raise InvalidSetting("estimate", self.estimate, "one of renormalised, unbiased")
 
-    def caution(self, n: int) -> str:
+    def caution(self, settings: Settings) -> str:
         """Independent masks average out."""
         return ""
 
@@ -57,17 +58,15 @@ class Independent(Masked):
 
     def at(self, agreement: Agreement) -> Coding:
         """This scheme at work."""
-        return IndependentCoding(self, agreement, self.compressor, self.estimate)
+        return IndependentCoding(self, agreement)
 
 
 class IndependentCoding(MaskCoding):
     """The paper's mode at work."""
 
-    def __init__(
-        self, scheme: Masked, agreement: Agreement, compressor: MaskCompressor, estimated: str
-    ) -> None:
-        super().__init__(scheme, agreement, compressor)
-        self._unbiased = estimated == "unbiased"
+    def __init__(self, scheme: Independent, agreement: Agreement) -> None:
+        super().__init__(scheme, agreement)
+        self._unbiased = scheme.estimate == "unbiased"
 
     def who(self, client: int) -> int:
         """Whose mask a client uses: its own."""
@@ -151,7 +150,7 @@ class IndependentSender(Sender):
 
     def __init__(self, coding: IndependentCoding, me: int) -> None:
         super().__init__(coding, me)
-        self.own_reference = np.zeros(self.agreement.settings.n, np.float32)
+        self.own_reference = np.zeros(self.agreement.settings.places, np.float32)
 
     def reference(self, replica: Replica) -> Vector | None:
         """What travels is the difference to this."""
@@ -211,7 +210,7 @@ class IndependentReader(Reader):
 
     def sums(self, round: int, results: Iterable[Result]) -> tuple[Vector, Vector]:
         """Σ w_k v_k over the included clients, and Σ w_k, by coordinate: of those that kept it."""
-        n, segments = self.agreement.settings.n, self.agreement.segments(round)
+        n, segments = self.agreement.settings.places, self.agreement.segments(round)
         sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
         results = list(results)
         for result, values in self._means(round, results):
@@ -244,4 +243,4 @@ class IndependentReader(Reader):
             yield client, coordinates[np.repeat(chosen, np.diff(edges))]
 
     def _of(self, known: dict[int, Vector], client: int) -> Vector:
-        return known.setdefault(client, np.zeros(self.agreement.settings.n, np.float32))
+        return known.setdefault(client, np.zeros(self.agreement.settings.places, np.float32))

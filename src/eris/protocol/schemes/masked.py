@@ -2,10 +2,12 @@
 
 With one mask for all, Σ w_k C(g_k − s) = C(ḡ − s), so one reference on every node does what the
 paper's references per client do (ERIS, section 3.3), and every published value is a mean of all.
+Without a reference the variance is ω‖ḡ‖², which vanishes with the mean as well.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -15,6 +17,7 @@ import numpy as np
 from eris.core.compress import Encoding, MaskCompressor, RandK, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.masks import KeptSet
+from eris.core.rules import FedAvgM
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
@@ -33,12 +36,17 @@ LEAST_SHARED = 0.02
 class Masked(Scheme):
     """rand-p or rand-k with one kept set a round; ``shift`` compresses differences (DSC).
 
+    ``limit`` = ρ bounds what a published value may move, where the rule has the momentum β: values
+    are cut to ±ℓ, ℓ = ρ·√((1 − β²)/(p·n))/λ, after they were combined. With all of them at ℓ the
+    steps have a length of about ρ. 0 is no limit.
+
     >>> Masked(RandK(10)).kept_share(1000)
     0.01
     """
 
     compressor: MaskCompressor
     shift: bool = True
+    limit: float | None = None
     name: ClassVar[str] = "masked"
 
     @property
@@ -50,30 +58,51 @@ class Masked(Scheme):
         """The share of ``n`` coordinates that a client sends."""
         return 1 / (1 + self.compressor.omega(n))
 
-    def caution(self, n: int) -> str:
-        """What a user should know before training a model of ``n`` coordinates with it.
+    def caution(self, settings: Settings) -> str:
+        """What a user should know before training with it.
 
         Masks that all clients share do not average out: their variance is that of one client's.
         With 0.6 % kept LeNet-5 diverges on MNIST at the step at which the paper's mode trains.
         """
-        if self.kept_share(n) >= LEAST_SHARED:
+        if self.limit or self.kept_share(settings.places) >= LEAST_SHARED:
             return ""
         return (
             f"less than {LEAST_SHARED:.0%} of the coordinates are kept, by masks that all clients "
-            "share: training may diverge; keep more, or use the paper's mode in a simulation "
-            "(masks=independent), whose masks average out and whose results show single clients"
+            "share: training may diverge; keep more, or let them act in a rotated basis "
+            "(basis=rotated)"
         )
 
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""
         refuse_order_statistics(settings)
-        if isinstance(self.compressor, RandK) and self.compressor.kept_count > settings.n:
-            expected = f"at most n = {settings.n} coordinates"
+        if isinstance(self.compressor, RandK) and self.compressor.kept_count > settings.places:
+            expected = f"at most n = {settings.places} coordinates"
             raise InvalidSetting("kept_count", self.compressor.kept_count, expected)
+        if self.limit is None:
+            return
+        if not 0 <= self.limit < math.inf:
+            raise InvalidSetting("limit", self.limit, "a finite number, 0 or more")
+        if self.shift:
+            raise InvalidSetting("limit", self.limit, "none where differences travel (shift)")
+        if not isinstance(settings.rule, FedAvgM):
+            expected = (
+                f"none: it bounds the steps of the rule fedavgm, this is {settings.rule.name}"
+            )
+            raise InvalidSetting("limit", self.limit, expected)
+
+    def largest_entry(self, settings: Settings) -> float:
+        """ℓ: the largest magnitude that a published value is given, made unbiased."""
+        rule = settings.rule
+        if not self.limit or not isinstance(rule, FedAvgM):
+            return math.inf
+        n, beta = settings.places, rule.momentum
+        # × ÷ √ alone, each rounded alike everywhere.
+        room = math.sqrt((1 - beta * beta) / (self.kept_share(n) * n))
+        return self.limit * room / rule.learning_rate
 
     def at(self, agreement: Agreement) -> Coding:
         """This scheme at work."""
-        return MaskCoding(self, agreement, self.compressor)
+        return MaskCoding(self, agreement)
 
     def __str__(self) -> str:
         return str(self.compressor)
@@ -89,9 +118,10 @@ def refuse_order_statistics(settings: Settings) -> None:
 class MaskCoding(Coding):
     """Kept values at work: unscaled on the wire, 1/p applied once, when a result is replayed."""
 
-    def __init__(self, scheme: Scheme, agreement: Agreement, compressor: MaskCompressor) -> None:
+    def __init__(self, scheme: Masked, agreement: Agreement) -> None:
         super().__init__(scheme, agreement)
-        self.compressor = compressor
+        self.compressor = scheme.compressor
+        self._largest = np.float32(scheme.largest_entry(agreement.settings))
         self._rounds: set[int] = set()
         """Rounds of which something is kept here."""
         self._sets: dict[tuple[int, int], KeptSet] = {}
@@ -123,7 +153,7 @@ class MaskCoding(Coding):
         who = (round, self.who(client))
         if who not in self._sets:
             self._forget(round)
-            n = self.agreement.settings.n
+            n = self.agreement.settings.places
             self._sets[who] = self.compressor.kept(n, self.stream(round, client))
         return self._sets[who]
 
@@ -206,13 +236,14 @@ class MaskCoding(Coding):
         """The mean on all coordinates of the segment: 1/p makes it unbiased, once."""
         round = result.header.round
         values = self.published(result, segment) * np.float32(self.kept(round).scale)
+        values = np.clip(values, -self._largest, self._largest)
         increment = np.zeros(segment.size, np.float32)
         increment[self.places(round, segment.key)] = values
         return increment
 
     @cached_property
     def _gamma(self) -> float:
-        return shift_step(self.compressor.omega(self.agreement.settings.n))
+        return shift_step(self.compressor.omega(self.agreement.settings.places))
 
     def gamma(self, segment: Segment) -> float:
         """The step γ of the reference: the kept set is one of the whole vector, and so is ω."""

@@ -26,6 +26,7 @@ from eris.core.combine import examine
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.masks import KeptSet
+from eris.core.rules import ServerRule
 from eris.core.shift import advance, difference, estimate
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Contribution, Payload, Result, RevealRequest
@@ -59,8 +60,16 @@ class Scheme:
         """The share of ``n`` coordinates that a client sends."""
         return 1.0
 
-    def caution(self, n: int) -> str:
-        """What a user should know before training a model of ``n`` coordinates with it."""
+    def places(self, n: int) -> int:
+        """The coordinates of what is cut, sent and replicated, for a model of ``n``."""
+        return n
+
+    def fitted(self, rule: ServerRule, initial: Vector) -> Scheme:
+        """With what follows from the rule and the model to start from, where it was not said."""
+        return self
+
+    def caution(self, settings: Settings) -> str:
+        """What a user should know before training with it."""
         return ""
 
     def check(self, settings: Settings) -> None:
@@ -83,6 +92,16 @@ class Coding:
     def __init__(self, scheme: Scheme, agreement: Agreement) -> None:
         self.scheme, self.agreement = scheme, agreement
         self._whole: tuple[int, tuple[Indices, Indices]] | None = None
+
+    # -- the boundary -------------------------------------------------------------------------
+
+    def enter(self, vector: Vector) -> Vector:
+        """A model or an update as it is cut and replicated."""
+        return vector
+
+    def leave(self, vector: Vector) -> Vector:
+        """A replicated model as clients train and evaluate it."""
+        return vector
 
     # -- where values lie ---------------------------------------------------------------------
 
@@ -221,9 +240,10 @@ class Sender:
             found = f"{update.dtype} array of shape {update.shape}"
             raise InvalidSetting("update", found, f"{settings.n} float32 values")
         self.check_weight(samples, steps, round)
+        reference, coding = self.reference(replica), self.coding
+        update = coding.enter(update)
         if settings.rule.normalises_steps:
             update = update / np.float32(steps)
-        reference, coding = self.reference(replica), self.coding
         values = coding.gather(round, self.me, update)
         if reference is not None:
             values = difference(values, coding.gather(round, self.me, reference))
@@ -347,7 +367,7 @@ class Reader:
 
     def sums(self, round: int, results: Iterable[Result]) -> tuple[Vector, Vector]:
         """Σ w_k v_k over the included clients, and Σ w_k, by coordinate."""
-        n = self.agreement.settings.n
+        n = self.agreement.settings.places
         sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
         for result, values in self._means(round, results):
             total = np.float32(result.samples)

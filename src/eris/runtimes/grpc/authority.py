@@ -150,7 +150,7 @@ class RosterAuthority:
 
 def roster_view(roster: Roster, settings: Settings) -> View:
     """The one view of a federation with a roster."""
-    shard_map = settings.plan.at(settings.n, settings.seed)
+    shard_map = settings.shard_map()
     sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
     numbered = list(enumerate(roster.members))
     candidates = [Candidate(number, 1.0, True) for number, m in numbered if m.aggregator]

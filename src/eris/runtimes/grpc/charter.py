@@ -26,7 +26,7 @@ def message_bytes(agreed: Settings) -> int:
     >>> message_bytes(Settings(n=1000))
     73536
     """
-    shard_map = agreed.plan.at(agreed.n, agreed.seed)
+    shard_map = agreed.shard_map()
     largest = max(shard_map.size(shard) for shard in range(shard_map.shards))
     vectors = 2 + len(agreed.rule.initial)
     return segment_length(largest, agreed.segment_size) * vectors * 4 + (64 << 10)

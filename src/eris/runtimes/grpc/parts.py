@@ -25,7 +25,7 @@ DIRECTORY_FILE = "directory.sqlite"
 
 def shard_sizes(agreed: Settings) -> list[int]:
     """Coordinates of every shard."""
-    shard_map = agreed.plan.at(agreed.n, agreed.seed)
+    shard_map = agreed.shard_map()
     return [shard_map.size(shard) for shard in range(shard_map.shards)]
 
 

@@ -144,8 +144,19 @@ class FederationTable(Table):
         empty="start_with", example=3,
     )  # fmt: skip
     kept_fraction: float | None = setting(
-        "Share of the coordinates that travel (shifted compression with rand-p).",
+        "Share of the coordinates that travel (rand-p).",
         default=None, empty="no compression", example=0.05,
+    )  # fmt: skip
+    basis: Literal["coordinates", "rotated"] | None = setting(
+        "What kept_fraction is a share of: the model's coordinates, with shifted compression, or "
+        "rotated ones.",
+        default=None, empty="rotated if kept_fraction is below 0.03", example="rotated",
+    )  # fmt: skip
+    limit: float | None = setting(
+        "Length of the steps if all kept values were at their limit, with the rule fedavgm; 0: no "
+        "limit.",
+        default=None, empty="no limit; required where the basis is rotated and the rule fedavgm",
+        example=0.3,
     )  # fmt: skip
     rule: str = setting(f"What a mean does to the model: {', '.join(RULES)}.", default="fedavg")
     rule_options: Mapping[str, Any] = setting(

@@ -15,7 +15,7 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
-from eris.protocol.schemes import Dense, Masked
+from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
 from eris.runtimes.grpc.charter import charter, message_bytes
@@ -163,7 +163,7 @@ class NodeSettings(Table):
                 n=n,
                 plan=RandomPlan(self.shards),
                 rule=ours.server_rule(),
-                scheme=Dense() if ours.kept_fraction is None else Masked(RandP(ours.kept_fraction)),
+                scheme=self._scheme(),
                 precision=FixedPoint(value_range=ours.value_range),
                 quorum=self.quorum,
                 initial=initial_digest,
@@ -174,6 +174,12 @@ class NodeSettings(Table):
             )
         warn_of_sparse_masks(agreed)
         return agreed
+
+    def _scheme(self) -> Scheme:
+        """How segments travel."""
+        kept = self.federation.kept_fraction
+        compressor = None if kept is None else RandP(kept)
+        return scheme_for(compressor, basis=self.federation.basis, limit=self.federation.limit)
 
     def _segment_size(self, n: int) -> int:
         """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
