@@ -75,6 +75,8 @@ def test_warnings_are_a_line_each(eris: Eris, stripes: Path) -> None:
                 "plan=contiguous",
                 "--set",
                 "kept_fraction=0.01",
+                "--set",
+                "basis=coordinates",
                 "--runs",
                 "elsewhere",
             )

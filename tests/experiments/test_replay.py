@@ -22,7 +22,7 @@ from eris.testing import assert_same_bits
 from eris.testing.quadratic import Quadratic, let_train
 
 Journals = dict[str, list[dict[str, Any]]]
-KEPT, ROUNDS, SEED = 0.3, 5, 3
+KEPT, LIMIT, ROUNDS, SEED = 0.3, 2.0, 5, 3
 VALUES: dict[str, Any] = {
     "federation.kept_fraction": KEPT,
     "federation.seed": SEED,
@@ -62,7 +62,8 @@ def agreed(federation: LocalFederation) -> Settings:
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> LocalFederation:
     """Three nodes to which nothing happens; a round takes longer than asking the directory."""
-    values = {**VALUES, **PATIENT, "federation.rounds": ROUNDS, "training.options": {"pace": 0.1}}
+    values = {**VALUES, **PATIENT, "federation.rounds": ROUNDS, "training.options": {"pace": 0.1},
+              "federation.basis": "rotated", "federation.limit": LIMIT}  # fmt: skip
     folder = tmp_path_factory.mktemp("quiet") / "nodes"
     federation = LocalFederation(folder, node_names(3), values)
     with federation, started(federation, ROUNDS) as watch:
@@ -81,7 +82,7 @@ def test_a_quiet_network_gives_the_bits_of_the_simulator_and_of_the_replay(
     simulated = Federation(
         clients,
         start(quiet),
-        ERIS(aggregators=3, kept_fraction=KEPT),
+        ERIS(aggregators=3, kept_fraction=KEPT, basis="rotated", limit=LIMIT),
         rule=server_rule("fedavgm", learning_rate=0.5),
         seed=SEED,
     ).fit(ROUNDS, progress=False)

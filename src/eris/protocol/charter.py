@@ -24,9 +24,12 @@ _NAMES = {
     "start_with": "membership.start_with",
     "plan.kind": "federation.plan",
     "rule.kind": "federation.rule",
-    "scheme.kind": "federation.scheme",
+    "scheme.kind": "federation.basis",
+    "scheme.limit": "federation.limit",
 }
-_RULE_NAMES = {kind.__name__: name for name, kind in RULES.items()}
+_KINDS = {kind.__name__: name for name, kind in RULES.items()}
+_KINDS |= {"Masked": "coordinates", "Rotated": "rotated"}
+"""Parts by the words that ``node.toml`` has for them."""
 
 
 def differences(mine: str, theirs: str) -> list[str]:
@@ -73,7 +76,8 @@ def _telling(keys: list[str]) -> list[str]:
     if "n" in keys:
         follows.add("initial")  # models of two sizes cannot be equal
     if "scheme.compressor.kept_fraction" in keys:
-        follows |= {"scheme.kind", "scheme.shift", "scheme.compressor.kind"}
+        follows |= {"scheme.kind", "scheme.compressor.kind"}
+    follows.add("scheme.shift")  # of the basis and the limit
     if any(key in ("n", "plan.shards") or key.startswith("scheme.") for key in keys):
         follows.add("segment_size")
     return [key for key in keys if key not in follows]
@@ -104,8 +108,8 @@ def _shown(value: object, grouped: str = "", key: str = "") -> str:
         return "not set"
     if grouped and type(value) is int and value < 10**18:
         return f"{value:{grouped}}"
-    if key == "rule.kind" and isinstance(value, str):
-        value = _RULE_NAMES.get(value, value)
+    if key.endswith(".kind") and isinstance(value, str):
+        value = _KINDS.get(value, value)
     return _cut(json.dumps(value))
 
 

@@ -35,7 +35,7 @@ def test_members_with_the_same_settings_have_the_same_charter(tmp_path: Path) ->
 
 def test_a_share_that_may_not_train_is_said_before_training(tmp_path: Path) -> None:
     with pytest.warns(TrainingWarning, match="less than 2% of the coordinates are kept"):
-        load(tmp_path, federation="+kept_fraction = 0.006").agreement(1000)
+        load(tmp_path, federation='+kept_fraction = 0.006\nbasis = "coordinates"').agreement(1000)
 
 
 def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:
@@ -48,6 +48,17 @@ def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:
     ]
     assert differences(of(""), of("kept_fraction = 0.05")) == [
         "federation.kept_fraction is not set here, 0.05 in the federation"
+    ]
+    assert differences(of("kept_fraction = 0.1"), of("kept_fraction = 0.006")) == [
+        "federation.kept_fraction is 0.1 here, 0.006 in the federation"
+    ]
+    assert differences(
+        of('kept_fraction = 0.02\nbasis = "rotated"'),
+        of('kept_fraction = 0.02\nbasis = "coordinates"'),
+    ) == ['federation.basis is "rotated" here, "coordinates" in the federation']
+    few = 'kept_fraction = 0.006\nrule = "fedavgm"\nlimit = '
+    assert differences(of(few + "0.3"), of(few + "0.5")) == [
+        "federation.limit is 0.3 here, 0.5 in the federation"
     ]
     assert differences(of("", 61706, "aa"), of("", 44426, "bb")) == [
         "the model has 61,706 parameters here, 44,426 in the federation"

@@ -67,10 +67,11 @@ def train(settings):
 
 late = {}
 for name, rule in RULES.items():
-    for compressor in (None, RandP(0.1)) if rule().works_compressed else (None,):
+    for compressor in (None, RandP(0.1), RandP(0.02)) if rule().works_compressed else (None,):
         chosen = rule(trim=0.34) if name == "trimmed-mean" else rule()
         agreed = Settings(
-            n=70_000, plan=RandomPlan(3), rule=chosen, scheme=scheme_for(compressor), quorum=2,
+            n=70_000, plan=RandomPlan(3), rule=chosen, quorum=2,
+            scheme=scheme_for(compressor).fitted(chosen, np.ones(70_000, np.float32)),
             history=1,
         )
         rehearse(agreed)
