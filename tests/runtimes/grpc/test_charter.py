@@ -88,12 +88,17 @@ def test_every_agreed_setting_is_in_the_charter(tmp_path: Path) -> None:
         "name": '"x"', "rounds": "9", "seed": "1", "shards": "2", "kept_fraction": "0.5",
         "rule": '"fednova"', "rule_options": "{ learning_rate = 0.5 }", "min_included": "2",
         "quorum": "4", "close_after": "1", "catch_up_after": "16", "retry_every": "1",
-        "history": "2", "segment_size": "7", "value_range": "1",
+        "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',
+        "limit": "0.3",
     }  # fmt: skip
-    usual = load(tmp_path)
+    beside = {"basis": "+kept_fraction = 0.02"}
+    beside["limit"] = beside["basis"] + '\nrule = "fedavgm"\nlimit = 1'
     assert set(other) == {item.name for item, _ in settings_of(FederationTable)}
     for key, value in other.items():
-        changed = load(tmp_path, {variable("federation", key): value})
+        usual = load(tmp_path, federation=beside.get(key, "+"))
+        changed = load(
+            tmp_path, {variable("federation", key): value}, federation=beside.get(key, "+")
+        )
         one, two = (each.charter(each.agreement(1000)) for each in (usual, changed))
         lines = differences(one, two)
         assert len(lines) == 1, lines
