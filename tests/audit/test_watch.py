@@ -19,7 +19,7 @@ from eris.protocol.messages import Result
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record, Transcript
 from eris.training.trainer import LocalUpdate
-from support.audits import METHODS, ROUNDS, recorded, subject, watch, without
+from support.audits import METHODS, ROUNDS, audited, recorded, subject, watch, without
 
 FAULTS = (("dropout", 0.3), ("link", 0.3))
 
@@ -45,7 +45,9 @@ def true_updates(method: str) -> dict[tuple[int, int], Vector]:
     return found
 
 
-@pytest.mark.parametrize("method", ["fedavg", "eris", "dsc", "paper mode", "rotating", "priprune"])
+@pytest.mark.parametrize(
+    "method", ["fedavg", "eris", "dsc", "paper mode", "rotated masks", "rotating", "priprune"]
+)
 def test_an_owner_knows_the_update_itself_on_its_shards(method: str) -> None:
     """The shift is undone exactly, whoever's reference it is."""
     expected = true_updates(method)
@@ -59,11 +61,16 @@ def test_an_owner_knows_the_update_itself_on_its_shards(method: str) -> None:
                 pieces = sight.pieces(client)
                 assert pieces is not None
                 assert sight.seen(client).sum(axis=0).max() == 1, "a piece has one owner"
-                true = expected[round, client][pieces.coordinates]
+                true = sight.placed(expected[round, client])[pieces.coordinates]
                 sent = pieces.update != 0 if method == "priprune" else np.ones(len(true), bool)
                 np.testing.assert_allclose(pieces.update[sent], true[sent], rtol=1e-4, atol=1e-6)
                 compared += int(sent.sum())
     assert compared > 1000
+
+
+def test_an_audit_reads_updates_in_a_rotated_basis() -> None:
+    finding = audited("rotated masks", "aggregator").report.findings[0]
+    assert finding.paper.accuracy > finding.paper.null_q95
 
 
 def test_in_the_papers_mode_every_member_learns_what_a_lone_contributor_sent() -> None:

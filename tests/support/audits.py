@@ -25,6 +25,12 @@ METHODS: dict[str, dict[str, Any]] = {
         "method.kept_fraction": 0.3,
         "method.masks": "independent",
     },
+    "rotated masks": {
+        "method.name": "eris",
+        "method.aggregators": 4,
+        "method.kept_fraction": 0.3,
+        "method.basis": "rotated",
+    },
     "rotating": {"method.name": "eris", "method.aggregators": 4, "method.rotate": 1},
     "soteria": {"method.name": "soteriafl", "method.epsilon": 50.0},
     "priprune": {"method.name": "priprune", "method.rate": 0.05},

@@ -37,8 +37,8 @@ def reproduce(
     name: Annotated[
         str,
         typer.Argument(
-            help="mnist, cifar10, dropout, links; audit-mnist, audit-mnist-64, audit-mnist-4, "
-            "audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
+            help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
+            "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter "
             "or audit-spv."
         ),

@@ -31,7 +31,9 @@ COMPARED: Mapping[str, Mapping[str, Any]] = {
     "ERIS + DSC 5 %": _dsc(0.05),
     "ERIS + DSC 3.3 %": _dsc(KEPT_SHARES["mnist"]),
     "ERIS + DSC 3.3 %, paper mode": _dsc(KEPT_SHARES["mnist"], "independent"),
-    # Masks that all clients share do not train with so little.
+    # In the model's own coordinates, masks that all clients share do not train with so little.
+    "ERIS + DSC 0.6 %, coordinates": _dsc(KEPT_SHARES["cifar10"]) | {"method.basis": "coordinates"},
+    "ERIS + DSC 0.6 %, rotated": _dsc(KEPT_SHARES["cifar10"]) | {"method.basis": "rotated"},
     "ERIS + DSC 0.6 %, paper mode": _dsc(KEPT_SHARES["cifar10"], "independent"),
     "FedAvg-LDP ε 10": _noisy("fedavg-ldp", 10.0),
     "FedAvg-LDP ε 1": _noisy("fedavg-ldp", 1.0),

@@ -44,6 +44,8 @@ class Experiment:
     rows: tuple[Row, ...]
     curve: str | None = None
     """The recipe's key that the rows vary, for a picture."""
+    at: tuple[int, ...] = ()
+    """Earlier rounds whose accuracy is shown, too."""
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """What one run of a row is."""
@@ -79,6 +81,36 @@ def _rates(kind: str, label: str) -> tuple[Row, ...]:
     return tuple(Row(f"{label} {rate:g}", {f"faults.{kind}": rate}) for rate in rates)
 
 
+SKEWED = {"data.partition": "dirichlet", "data.alpha": 0.2}
+
+
+def _limited(kept: float, basis: str, limit: float) -> dict[str, Any]:
+    """Few coordinates and the momentum in the server rule, where a limit bounds its steps."""
+    return {
+        "method.name": "eris",
+        "method.kept_fraction": kept,
+        "method.basis": basis,
+        "method.limit": limit,
+        "server.rule": "fedavgm",
+        "training.momentum": 0.0,
+    }
+
+
+def _sparse() -> tuple[Row, ...]:
+    """Masks that keep little, and what they are held against."""
+    named = ["FedAvg", "ERIS + DSC 3.3 %", "ERIS + DSC 0.6 %, coordinates",
+             "ERIS + DSC 0.6 %, paper mode", "ERIS + DSC 0.6 %, rotated"]  # fmt: skip
+    rotated, few = "ERIS + DSC 0.6 %, rotated", 0.006
+    return (
+        *(Row(label, COMPARED[label]) for label in named),
+        Row(f"{rotated}, Dirichlet 0.2", {**COMPARED[rotated], **SKEWED}),
+        Row(f"{rotated}, limit 0.3", _limited(few, "rotated", 0.3)),
+        Row(f"{rotated}, limit 0.3, Dirichlet 0.2", _limited(few, "rotated", 0.3) | SKEWED),
+        Row("ERIS + DSC 0.6 %, coordinates, limit 0.4", _limited(few, "coordinates", 0.4)),
+        Row("ERIS + DSC 0.12 %, rotated, limit 0.3", _limited(0.0012, "rotated", 0.3)),
+    )
+
+
 EXPERIMENTS: Mapping[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
@@ -96,7 +128,17 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "cifar10",
             "ERIS table 10: CIFAR-10, ResNet-9, 16 samples a client, unbiased",
             _images("cifar10", CIFAR_ROUNDS) | {"model.name": "resnet9"},
-            _rows("ERIS table 10", ["FedAvg", "ERIS + DSC 5 %", "ERIS + DSC 0.6 %, paper mode"]),
+            _rows("ERIS table 10", [
+                "FedAvg", "ERIS + DSC 5 %", "ERIS + DSC 0.6 %, rotated",
+                "ERIS + DSC 0.6 %, paper mode",
+            ]),
+        ),
+        Experiment(
+            "sparse",
+            "Masks that keep little: MNIST, LeNet-5, 16 samples a client, unbiased (of no paper)",
+            _images("mnist", MNIST_ROUNDS),
+            _sparse(),
+            at=(80, 120),
         ),
         Experiment(
             "dropout",
@@ -148,6 +190,9 @@ class RunOutcome:
     """What a run came to: at its end, and where its test loss was lowest."""
 
     accuracy: float
+    by_round: Mapping[int, float]
+    """Accuracy where it was evaluated."""
+    failed: bool
     nodes: float | None
     """Mean accuracy of single nodes' models, where each has its own."""
     best_round: int
@@ -165,6 +210,8 @@ class RunOutcome:
         last, spent = evaluated[-1]["metrics"], run.about.get("privacy")
         return cls(
             last["accuracy"],
+            {line["round"]: line["metrics"]["accuracy"] for line in evaluated},
+            run.state == "failed",
             last.get("node_accuracy"),
             best["round"],
             best["metrics"]["accuracy"],
@@ -176,9 +223,10 @@ class RunOutcome:
 
 def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
     """Ours beside the paper's."""
+    earlier = (f"round {round}" for round in experiment.at)
     shown = Table(
-        "", "ours, %", "at lowest test loss", "of round", "paper, %", "ε in all", "up", "down",
-        title=experiment.title,
+        "", *earlier, "ours, %", "at lowest test loss", "of round", "paper, %", "ε in all", "up",
+        "down", title=experiment.title,
     )  # fmt: skip
     for row in experiment.rows:
         found = [RunOutcome.of(run) for run in runs.get(row.label, ())]
@@ -187,9 +235,12 @@ def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
         spent = found[0].epsilon
         own = [outcome.nodes for outcome in found if outcome.nodes is not None]
         nodes = f" (a node: {_spread(own)})" if own else ""
+        failed = sum(outcome.failed for outcome in found)
+        fate = f", {failed} of {len(found)} diverged" if failed else ""
         shown.add_row(
             row.label,
-            _spread([outcome.accuracy for outcome in found]) + nodes,
+            *(_spread([outcome.by_round[at] for outcome in found]) for at in experiment.at),
+            _spread([outcome.accuracy for outcome in found]) + nodes + fate,
             _spread([outcome.best_accuracy for outcome in found]),
             f"{np.mean([outcome.best_round for outcome in found]):.0f}",
             row.paper,
