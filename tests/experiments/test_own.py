@@ -76,7 +76,10 @@ def test_batch_norm_trains_by_one_option_and_is_audited(place: Path, eris: Eris)
     asked = ["run", "--data", "table.npz", "--model", "mine:normed", *SHORT, "--record",
              "--batch-size", "0"]  # fmt: skip
     assert "running_statistics='averaged'" in eris.refused(*asked)
-    assert eris(*asked, "--running-statistics", "averaged", "--name", "normed") == 0, eris.err
+    asked += ["--running-statistics", "averaged"]
+    said = eris.refused(*asked, "--set", "kept_fraction=0.02")
+    assert "method.basis is 'rotated'; expected coordinates, or training.running_statistics" in said
+    assert eris(*asked, "--name", "normed") == 0, eris.err
     run = Run(place / "runs" / "normed")
     assert run.about["model"]["parameters"] == 91 + 16  # mean and variance of eight
     assert run.rounds()[-1]["metrics"]["accuracy"] > 0.5

@@ -42,6 +42,7 @@ from eris.methods.method import GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.models import MODELS, ModelEntry
 from eris.models.factorisation import mean_squared_error
+from eris.protocol.schemes import Rotated
 from eris.protocol.settings import Settings, model_digest
 from eris.runtimes.faults import FaultPlan
 from eris.session import Session
@@ -203,6 +204,7 @@ def assemble(recipe: Recipe) -> Assembly:
         sampled=recipe.training.sampled,
         **agreed,
     )
+    _check_statistics(recipe, federation)
     spelled_out = replace(
         recipe,
         data=replace(recipe.data.resolved(), clients=len(samples.parts)),
@@ -218,6 +220,18 @@ def assemble(recipe: Recipe) -> Assembly:
     )
     source = None if weights is None else weights.source
     return Assembly(spelled_out, samples, module, initial, federation, source, tokenise)
+
+
+def _check_statistics(recipe: Recipe, federation: Federation) -> None:
+    """Running statistics are no weights: rotated among them, a variance may come out below 0."""
+    agreed = federation.settings
+    if (
+        isinstance(agreed, Settings)
+        and isinstance(agreed.scheme, Rotated)
+        and recipe.training.running_statistics == "averaged"
+    ):
+        expected = "coordinates, or training.running_statistics other than averaged"
+        raise InvalidSetting("method.basis", "rotated", expected)
 
 
 def _check_model(recipe: Recipe) -> None:
