@@ -6,6 +6,7 @@ What one can read message by message is in ``tests/scenes``.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Result
+from eris.protocol.schemes import Rotated
 from eris.testing.shape import Shape
 from eris.testing.weather import NEED_A_DIRECTORY, Incident, Trouble
 from eris.testing.world import World
@@ -236,3 +238,12 @@ def test_a_client_that_failed_trains_again_if_nothing_comes_without_it() -> None
         failed += world.weather.struck[Trouble.FAILURE]
         assert rounds_with_results(world) == set(range(1, 7))
     assert failed > 6
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_laws_hold_where_masks_act_in_a_rotated_basis(seed: int) -> None:
+    """256 places of few coordinates, in pieces that have none, one or several kept values."""
+    drawn = Shape.drawn(seed)
+    world = World(seed, shape=replace(drawn, kept=0.02, adaptive=False, segment_size=40))
+    assert isinstance(world.settings.scheme, Rotated)
+    world.run()

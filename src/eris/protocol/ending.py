@@ -74,7 +74,7 @@ class Ending:
         asked = ", ".join(others[:MOST_NAMED]) + (", …" if len(others) > MOST_NAMED else "")
         return (
             f"the model is not complete after {self.rounds} rounds: {'; '.join(parts)}; "
-            f"{never} of {self.node.agreement.settings.n} coordinates were never trained; "
+            f"{never} of {self.node.agreement.settings.places} coordinates were never trained; "
             f"asked in vain: {asked or 'nobody, there is nobody else'}"
         )
 

@@ -12,7 +12,7 @@ from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.membership import View
-from eris.protocol.schemes import Dense, Masked, Scheme
+from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.succession import Candidate, assign
 from eris.testing.shares import AdditiveShares
@@ -45,7 +45,7 @@ class Shape:
     min_included: int = 2
     segment_size: int | None = None
     kept: float = 0.5
-    """Of the coordinates; 1 without compression."""
+    """Of the coordinates, below 3 % of rotated ones; 1 without compression."""
     shares: bool = False
     """Whether owners open sums with helpers (:mod:`eris.testing.shares`)."""
     history: int = 2
@@ -130,7 +130,7 @@ class Shape:
     def _scheme(self) -> Scheme:
         if self.shares:
             return AdditiveShares()
-        return Masked(RandP(self.kept)) if self.kept < 1 else Dense()
+        return scheme_for(RandP(self.kept) if self.kept < 1 else None)
 
     def initial(self, seed: int) -> Vector:
         """The model that all start from."""

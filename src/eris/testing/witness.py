@@ -183,6 +183,7 @@ class Witness:
     def trained(self, member: Member, round: int, update: Vector) -> None:
         """A member has trained; what it sends in this round is of this update."""
         reference = member.node.replica.reference
+        update = member.agreement.coding.enter(update)
         sent = update.copy() if reference is None else update - reference
         self._updates[member, round] = sent
 

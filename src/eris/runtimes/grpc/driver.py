@@ -325,7 +325,7 @@ class Driver:
             totals = self._totals()
             sent, received = (now_ - was for now_, was in zip(totals, self._bytes, strict=True))
             self._bytes = totals
-            n = member.agreement.settings.n
+            n = member.agreement.settings.places
             pieces = self._seen.get(self._round, {}).values()
             seen = max((sum(piece.values()) for piece in pieces), default=0) / n
             included = member.node.replica.included_in(self._round)
