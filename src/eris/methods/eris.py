@@ -30,8 +30,9 @@ class ERIS:
 
     ``kept_fraction`` turns on shifted compression with rand-p; ``compressor`` chooses another.
     ``basis`` is what shared masks act in: the model's ``"coordinates"``, or ``"rotated"`` ones
-    without a shift, which is the default below 3 % and trains down to 0.6 %. ``limit`` bounds the
-    steps where the server rule has momentum, for even less (:class:`eris.protocol.schemes.Masked`).
+    without a shift, which is the default below 3 % and trains down to 0.6 %. For less, leave the
+    momentum to the server rule fedavgm: ``limit`` is about the greatest length of its steps (0:
+    any; rotated, if left out, 3.4 % of the initial model's norm).
     ``plan`` is random, interleaved or contiguous, or comes from ``capacities`` (one number an
     aggregator, say its bandwidth). ``rotate`` draws the shards anew every that many rounds.
     ``masks="independent"`` is the paper's mode; its download is dense. ``privacy`` adds local

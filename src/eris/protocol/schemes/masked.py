@@ -236,7 +236,8 @@ class MaskCoding(Coding):
         """The mean on all coordinates of the segment: 1/p makes it unbiased, once."""
         round = result.header.round
         values = self.published(result, segment) * np.float32(self.kept(round).scale)
-        values = np.clip(values, -self._largest, self._largest)
+        if self._largest < math.inf:
+            np.clip(values, -self._largest, self._largest, out=values)
         increment = np.zeros(segment.size, np.float32)
         increment[self.places(round, segment.key)] = values
         return increment
