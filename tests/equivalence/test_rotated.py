@@ -22,8 +22,9 @@ from eris.protocol.messages import Payload, Result
 from eris.protocol.schemes import Dense, Masked, Rotated, Scheme
 from eris.protocol.settings import Settings
 from eris.runtimes.faults import FaultPlan
-from eris.testing import SyntheticTraining, assert_same_bits, initial_model, shuffled_arrival
+from eris.testing import SyntheticTraining, assert_same_bits, initial_model
 from eris.training.trainer import LocalUpdate
+from support.plans import shuffled_arrival
 
 N, CLIENTS, ROUNDS, SEED = 700, 6, 5, 3
 
