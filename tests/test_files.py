@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from eris.data.cache import write_atomically
-from eris.experiments import checkpoint as runs
+from eris.experiments.runs import checkpoint as runs
 from eris.files import Growing, replace, tidy
-from eris.protocol.membership import View
 from eris.protocol.transcript import Transcript
+from eris.protocol.view import View
 from eris.runtimes.grpc import pem, storage
 from eris.runtimes.grpc.authority import write_ledger
 from eris.runtimes.grpc.journal import Journal

@@ -14,7 +14,7 @@ from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.vectors import Vector
 from eris.federation import Federation
 from eris.methods.registry import METHODS, create
-from eris.protocol.membership import View
+from eris.protocol.view import View
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.station import Report, Traffic
 from eris.session import Fit, RoundRecord, Session

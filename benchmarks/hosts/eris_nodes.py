@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.hosts.places import ROOT, Place
 
 from eris.core.errors import ErisError
-from eris.experiments.local import LocalFederation
+from eris.experiments.federations.processes import LocalFederation
 
 PATIENCE = 600.0
 

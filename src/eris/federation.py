@@ -21,9 +21,9 @@ from eris.methods.eris import ERIS
 from eris.methods.method import GossipComposition, GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
-from eris.protocol.gossip import GossipSettings
-from eris.protocol.membership import View
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.settings import Settings, model_digest, warn_of_sparse_masks
+from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 from eris.core.errors import InvalidSetting, PrecisionWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
-from eris.protocol.membership import View
 from eris.protocol.transcript import Transcript
+from eris.protocol.view import View
 from eris.runtimes.station import Report, Traffic
 
 REMEDY = (

@@ -13,7 +13,7 @@ from eris.audit.gradients import SampleModel
 from eris.audit.joint import RIDGE, JointRegression
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.experiments.auditing import by_round
+from eris.experiments.audits.auditing import by_round
 from eris.protocol.observers import Observer
 from support.audits import recorded, subject, watch
 

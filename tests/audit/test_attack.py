@@ -18,10 +18,11 @@ from eris.audit.linkability import Linking, PooledSamples, linkability, loss_mia
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
-from eris.experiments import auditing, runner
-from eris.experiments.assembly import assemble
-from eris.experiments.auditing import AuditOptions, audit_live, audit_transcript
-from eris.experiments.progress import Silent
+from eris.experiments.audits import auditing
+from eris.experiments.audits.auditing import AuditOptions, audit_live, audit_transcript
+from eris.experiments.runs import runner
+from eris.experiments.runs.assembly import assemble
+from eris.experiments.runs.progress import Silent
 from eris.methods.shatter import Shatter
 from support.audits import METHODS, ROUNDS, digits, subject
 from support.command import Eris

@@ -15,7 +15,7 @@ from eris.audit.alignment import Aligner
 from eris.audit.call import attack
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.experiments.auditing import by_round
+from eris.experiments.audits.auditing import by_round
 from eris.protocol.observers import Observer
 from support import audits
 from support.levels import tells

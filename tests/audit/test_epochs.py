@@ -12,19 +12,19 @@ import pytest
 
 from eris.audit.watch import Watch
 from eris.core.vectors import Vector
-from eris.experiments import runner
-from eris.experiments.assembly import Assembly, assemble
-from eris.experiments.audit_files import load, observers_of, subject_of_run, whose
-from eris.experiments.auditing import (
+from eris.experiments.audits.auditing import (
     AuditOptions,
     audit_live,
     audit_transcript,
     by_round,
     subject_of,
 )
-from eris.experiments.observers import named
-from eris.experiments.progress import Silent
-from eris.experiments.store import TRANSCRIPT, Line
+from eris.experiments.audits.files import load, observers_of, subject_of_run, whose
+from eris.experiments.audits.observers import named
+from eris.experiments.runs import runner
+from eris.experiments.runs.assembly import Assembly, assemble
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.store import TRANSCRIPT, Line
 from eris.protocol.codec import encode
 from eris.protocol.messages import Result
 from eris.protocol.transcript import Record, Transcript

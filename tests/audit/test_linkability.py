@@ -25,7 +25,7 @@ from eris.core.errors import InvalidSetting
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.method import GossipMethod
 from eris.methods.shatter import Shatter
-from eris.protocol.virtual import VirtualNodes
+from eris.protocol.gossip.virtual import VirtualNodes
 from support.levels import hoeffding
 from support.neighbours import NODES, Run, learnt_by_heart, noise
 

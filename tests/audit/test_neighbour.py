@@ -30,9 +30,9 @@ from eris.methods.method import GossipMethod
 from eris.methods.muffliato import Muffliato
 from eris.methods.shatter import Shatter
 from eris.protocol.codec import encode
-from eris.protocol.gossip import GossipSettings
+from eris.protocol.gossip.mixing import Mixing
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.messages import Payload, Share
-from eris.protocol.mixing import Mixing
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.faults import FaultPlan

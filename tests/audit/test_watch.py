@@ -10,9 +10,9 @@ from eris.audit.watch import Watch
 from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
-from eris.experiments.assembly import assemble
-from eris.experiments.auditing import AuditOptions, audit_transcript, by_round
-from eris.experiments.observers import named
+from eris.experiments.audits.auditing import AuditOptions, audit_transcript, by_round
+from eris.experiments.audits.observers import named
+from eris.experiments.runs.assembly import assemble
 from eris.federation import Federation
 from eris.methods.fedavg import FedAvg
 from eris.protocol.messages import Result

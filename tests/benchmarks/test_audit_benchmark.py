@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.audit import AuditedRound, canaries, recipe
 
-from eris.experiments.assembly import assemble
+from eris.experiments.runs.assembly import assemble
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "audit.py"
 

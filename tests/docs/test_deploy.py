@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eris.experiments.local import free_ports
+from eris.experiments.federations.processes import free_ports
 from eris.runtimes.grpc.authority import roster_view
 from eris.runtimes.grpc.roster import Roster
 from eris.runtimes.grpc.settings import NodeSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eris.protocol.member import Member
+from eris.protocol.round.member import Member
 
 PAGE = (Path(__file__).parents[2] / "docs" / "driver.md").read_text(encoding="utf-8")
 

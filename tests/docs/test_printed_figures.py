@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pytest
 
-from eris.experiments.audit_tables import AUDITS
-from eris.experiments.printed import NOTHING, printed, tables
-from eris.experiments.reproduce import EXPERIMENTS
-from eris.experiments.shatter_privacy import FIGURE
+from eris.experiments.audits.shatter_privacy import FIGURE
+from eris.experiments.audits.tables import AUDITS
+from eris.experiments.runs.printed import NOTHING, printed, tables
+from eris.experiments.runs.reproduce import EXPERIMENTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("reproduce.md", "audit.md", "threat-model.md")

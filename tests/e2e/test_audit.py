@@ -11,11 +11,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from eris.core.streams import Stream
-from eris.experiments.assembly import assemble
-from eris.experiments.audit_files import load, whose
-from eris.experiments.auditing import AuditOptions, audit_live
-from eris.experiments.local import QUICK, LocalFederation
-from eris.experiments.store import Run
+from eris.experiments.audits.auditing import AuditOptions, audit_live
+from eris.experiments.audits.files import load, whose
+from eris.experiments.federations.processes import QUICK, LocalFederation
+from eris.experiments.runs.assembly import assemble
+from eris.experiments.runs.store import Run
 from support.command import Eris, eris
 
 ROUNDS = 3

@@ -16,7 +16,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from eris.experiments.local import free_ports
+from eris.experiments.federations.processes import free_ports
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.addresses import LOOPBACK
 from eris.runtimes.grpc.link import DELIVER

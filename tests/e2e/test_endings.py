@@ -6,7 +6,7 @@ import json
 import urllib.request
 from pathlib import Path
 
-from eris.experiments.local import free_ports
+from eris.experiments.federations.processes import free_ports
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.addresses import LOOPBACK

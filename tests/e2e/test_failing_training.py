@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from eris.experiments.local import free_ports
+from eris.experiments.federations.processes import free_ports
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc.addresses import LOOPBACK
 from support.nodes import Nodes

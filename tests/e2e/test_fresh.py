@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eris.experiments.local import LocalFederation, node_names
+from eris.experiments.federations.processes import LocalFederation, node_names
 from eris.runtimes.grpc.tls import create_authority, issue
 from support.command import eris
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from eris.experiments.live import Board
-from eris.experiments.local import node_names
+from eris.experiments.federations.live import Board
+from eris.experiments.federations.processes import node_names
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.settings import NodeSettings

@@ -13,9 +13,9 @@ import pytest
 from eris.core.streams import Stream
 from eris.data.idx import encode_idx
 from eris.data.images import IDX_FILES
-from eris.experiments import runner
-from eris.experiments.progress import Silent
-from eris.experiments.store import CHECKPOINT, CLIENTS, MODEL, TRANSCRIPT, Run
+from eris.experiments.runs import runner
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.store import CHECKPOINT, CLIENTS, MODEL, TRANSCRIPT, Run
 from support.background import IGNORING
 
 ROUNDS_ASKED = 6
@@ -24,7 +24,7 @@ ROUNDS_ASKED = 6
 STRUCK = """
 import os, sys
 from eris.cli.main import main
-from eris.experiments.progress import Lines
+from eris.experiments.runs.progress import Lines
 
 signal, strike = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 told = Lines.round

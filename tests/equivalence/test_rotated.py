@@ -17,10 +17,10 @@ from eris.core.rules import FedAdam, FedAvg, FedAvgM, FedNova, ServerRule
 from eris.core.shards import RandomPlan
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
-from eris.protocol.membership import View
 from eris.protocol.messages import Payload, Result
 from eris.protocol.schemes import Dense, Masked, Rotated, Scheme
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from eris.runtimes.faults import FaultPlan
 from eris.testing import SyntheticTraining, assert_same_bits, initial_model
 from eris.training.trainer import LocalUpdate

@@ -33,7 +33,7 @@ from eris.core.shards import ContiguousPlan, InterleavedPlan, RandomPlan, ShardP
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.protocol.agreement import Agreement
-from eris.protocol.replica import Replica
+from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import scheme_for
 from eris.protocol.settings import Settings
 from eris.runtimes.events import EventEngine

@@ -16,10 +16,10 @@ import typer.main
 
 import eris as package
 from eris.cli.main import app
-from eris.experiments import runner
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
-from eris.experiments.store import Line, Run
+from eris.experiments.runs import runner
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.store import Line, Run
 from eris.runtimes.grpc.tls import Identity
 from support.command import Eris
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from eris.experiments import runner
-from eris.experiments.assembly import method_settings
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
+from eris.experiments.runs import runner
+from eris.experiments.runs.assembly import method_settings
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import Recipe
 from eris.methods import registry
 
 

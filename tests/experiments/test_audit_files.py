@@ -17,15 +17,16 @@ from torch.nn import functional
 
 from eris.cli.reproduce import PROGRAMS
 from eris.core.errors import InvalidSetting, MalformedMessage
-from eris.experiments import audit_files as files
-from eris.experiments import audit_tables, runner
-from eris.experiments.audit_tables import AuditRow, AuditTable
-from eris.experiments.auditing import AuditOptions, audit_transcript
-from eris.experiments.candidate_files import candidates_of
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import UNBIASED, Recipe
-from eris.experiments.reproduce import EXPERIMENTS
-from eris.experiments.store import TRANSCRIPT, Run
+from eris.experiments.audits import files
+from eris.experiments.audits import tables as audit_tables
+from eris.experiments.audits.auditing import AuditOptions, audit_transcript
+from eris.experiments.audits.candidate_files import candidates_of
+from eris.experiments.audits.tables import AuditRow, AuditTable
+from eris.experiments.runs import runner
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import UNBIASED, Recipe
+from eris.experiments.runs.reproduce import EXPERIMENTS
+from eris.experiments.runs.store import TRANSCRIPT, Run
 from eris.protocol.transcript import Record, Transcript
 from eris.training.flat import flatten
 from support import audits

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from rich.console import Console, RenderableType
 
-from eris.experiments.audit_pictures import COLOURS, draw
-from eris.experiments.audit_report import (
+from eris.experiments.audits.auditing import Outcome
+from eris.experiments.audits.pictures import COLOURS, draw
+from eris.experiments.audits.report import (
     MEANINGS,
     WIDTH,
     document,
@@ -25,7 +26,6 @@ from eris.experiments.audit_report import (
     verdict,
     write,
 )
-from eris.experiments.auditing import Outcome
 from support import audits
 
 PARAMETERS = 650

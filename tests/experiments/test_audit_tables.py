@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from eris.experiments.assembly import _method
-from eris.experiments.audit_tables import AUDITS, AuditRow, AuditTable, Line, audited, draw, shown
+from eris.experiments.audits.tables import AUDITS, AuditRow, AuditTable, Line, audited, draw, shown
+from eris.experiments.runs.assembly import _method
 
 SMALL = {
     "data.name": "digits",

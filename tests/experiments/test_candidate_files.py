@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from eris.core.errors import InvalidSetting
-from eris.experiments import candidate_files
-from eris.experiments.candidate_files import candidates_of
+from eris.experiments.audits import candidate_files
+from eris.experiments.audits.candidate_files import candidates_of
 from support import audits
 
 N = 12

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from eris.experiments import checkpoint
-from eris.experiments.checkpoint import RECORD, STATE, Checkpoint, RunDamaged
+from eris.experiments.runs import checkpoint
+from eris.experiments.runs.checkpoint import RECORD, STATE, Checkpoint, RunDamaged
 from eris.files import synced
 
 

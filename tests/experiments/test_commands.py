@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eris.experiments import store
-from eris.experiments.recipe import Recipe
-from eris.experiments.store import Run
+from eris.experiments.runs import store
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.store import Run
 from eris.methods.registry import METHODS
 from support.command import Eris
 
@@ -212,8 +212,8 @@ def test_a_cache_that_cannot_be_written_to_is_refused_at_once(
 
 
 def test_a_changed_recipe_lists_what_differs(eris: Eris, stripes: Path) -> None:
-    from eris.experiments import runner
-    from eris.experiments.progress import Silent
+    from eris.experiments.runs import runner
+    from eris.experiments.runs.progress import Silent
 
     class Stop(Silent):
         def round(self, line: store.Line) -> None:

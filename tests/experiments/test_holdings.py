@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from eris.core.errors import DataUnavailable, InvalidSetting
 from eris.data import canaries, dirichlet, holdout, load, load_mnist
 from eris.data.catalogue import PIXELS
-from eris.experiments.holdings import holdings
-from eris.experiments.recipe import DataRecipe
+from eris.experiments.runs.holdings import holdings
+from eris.experiments.runs.recipe import DataRecipe
 from eris.training.evaluation import PIXELS as EVALUATED
 
 

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from eris.core.errors import ErisError
-from eris.experiments.live import Board, LiveWatch, Tail
-from eris.experiments.local import LocalFederation, node_names
-from eris.experiments.outcome import FederationOutcome, Figures
+from eris.experiments.federations.live import Board, LiveWatch, Tail
+from eris.experiments.federations.outcome import FederationOutcome, Figures
+from eris.experiments.federations.processes import LocalFederation, node_names
 from eris.runtimes.grpc.journal import Journal
 
 NAMES = node_names(3)

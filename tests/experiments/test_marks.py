@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eris.core.errors import ErisError
-from eris.experiments.local import LOCAL, LocalFederation, node_names, remove
-from eris.experiments.marks import MARK
+from eris.experiments.federations.processes import LOCAL, LocalFederation, node_names, remove
+from eris.experiments.runs.marks import MARK
 
 
 @pytest.fixture

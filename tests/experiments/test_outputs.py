@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from eris.experiments import runner, store
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
-from eris.experiments.store import Run
+from eris.experiments.runs import runner, store
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.store import Run
 from support.command import Eris
 
 SMALL = {"data.clients": 4, "data.samples": 8, "training.rounds": 2, "data.canaries": 0.5}
@@ -143,7 +143,7 @@ def test_records_and_lines_that_lack_something_are_not_readable(run: Run, eris: 
 
 
 def test_a_kept_row_of_a_table_that_is_damaged_is_named(eris: Eris, tmp_path: Path) -> None:
-    from eris.experiments.audit_tables import AUDITS
+    from eris.experiments.audits.tables import AUDITS
 
     table = AUDITS["audit-layouts"]
     path = table.path(Path("runs"), table.rows[0], 0)

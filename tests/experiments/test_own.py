@@ -12,7 +12,7 @@ import pytest
 
 from eris.core.errors import InvalidSetting
 from eris.data.own import load_own
-from eris.experiments.store import Run
+from eris.experiments.runs.store import Run
 from support.command import Eris
 
 CODE = """

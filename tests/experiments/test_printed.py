@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.experiments.audit_tables import AUDITS
-from eris.experiments.compared import COMPARED
-from eris.experiments.printed import NOTHING, printed, tables
-from eris.experiments.reproduce import EXPERIMENTS
+from eris.experiments.audits.tables import AUDITS
+from eris.experiments.runs.compared import COMPARED
+from eris.experiments.runs.printed import NOTHING, printed, tables
+from eris.experiments.runs.reproduce import EXPERIMENTS
 from eris.methods.eris import ERIS, KEPT_SHARES
 
 FIGURE = re.compile(r"\d+\.\d\d ± \d+\.\d\d")

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from eris.experiments.progress import Bar, Lines, Progress, shown_on, size
+from eris.experiments.runs.progress import Bar, Lines, Progress, shown_on, size
 
 LINE = {
     "round": 10,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eris.cli.run import keys
 from eris.core.errors import InvalidSetting
 from eris.core.toml import unwrapped
-from eris.experiments.recipe import DataRecipe, FaultsRecipe, Recipe, differences, flat
+from eris.experiments.runs.recipe import DataRecipe, FaultsRecipe, Recipe, differences, flat
 from eris.runtimes.faults import PER_MESSAGE, PER_ROUND
 from eris.tables import is_choice, settings_of, subtables
 

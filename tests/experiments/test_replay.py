@@ -12,9 +12,9 @@ import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.rules import server_rule
-from eris.experiments.live import LiveWatch
-from eris.experiments.local import QUICK, LocalFederation, node_names
-from eris.experiments.replay import Replayed, published, replay
+from eris.experiments.federations.live import LiveWatch
+from eris.experiments.federations.processes import QUICK, LocalFederation, node_names
+from eris.experiments.federations.replay import Replayed, published, replay
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.protocol.settings import Settings, model_digest

@@ -12,8 +12,8 @@ from PIL import Image
 from rich.console import Console
 
 from eris.core.errors import InvalidSetting
-from eris.experiments.recipe import Recipe
-from eris.experiments.report import (
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.report import (
     Summary,
     comparison,
     curve,
@@ -22,7 +22,7 @@ from eris.experiments.report import (
     runs_table,
     shown,
 )
-from eris.experiments.store import Run
+from eris.experiments.runs.store import Run
 
 ABOUT = {
     "versions": {"eris": "0.1.0", "torch": "2.13.0"},

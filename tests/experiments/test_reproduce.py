@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from eris.core.errors import InvalidSetting
-from eris.experiments import reproduce
-from eris.experiments.progress import Silent
-from eris.experiments.reproduce import EXPERIMENTS, Experiment, Row, RunOutcome
+from eris.experiments.runs import reproduce
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.reproduce import EXPERIMENTS, Experiment, Row, RunOutcome
 from eris.methods.registry import create
 
 DIGITS = Experiment(

@@ -19,12 +19,12 @@ from safetensors.numpy import load_file
 import eris
 from eris.core.errors import InvalidSetting
 from eris.data import iid, load_mnist
-from eris.experiments import runner, store
-from eris.experiments.assembly import assemble
-from eris.experiments.checkpoint import STATE, RunDamaged
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import UNBIASED, Recipe
-from eris.experiments.store import Line, Run
+from eris.experiments.runs import runner, store
+from eris.experiments.runs.assembly import assemble
+from eris.experiments.runs.checkpoint import STATE, RunDamaged
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import UNBIASED, Recipe
+from eris.experiments.runs.store import Line, Run
 from eris.models.lenet import lenet5
 from eris.protocol.transcript import Transcript
 from eris.training.torch import evaluate, flatten, normalise, single_threaded, torch_clients

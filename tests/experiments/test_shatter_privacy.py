@@ -7,7 +7,7 @@ import json
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.experiments.shatter_privacy import ShatterExperiment, as_table, main, rows
+from eris.experiments.audits.shatter_privacy import ShatterExperiment, as_table, main, rows
 from eris.methods.shatter import Shatter
 
 SMALL = ShatterExperiment(

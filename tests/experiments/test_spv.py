@@ -14,8 +14,8 @@ from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.data.stories import Tokeniser
-from eris.experiments.completion import Completed, Neighbours, Owners
-from eris.experiments.spv import SpvExperiment, Texts, as_table, deal, observed, rows, steps
+from eris.experiments.audits.completion import Completed, Neighbours, Owners
+from eris.experiments.audits.spv import SpvExperiment, Texts, as_table, deal, observed, rows, steps
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.experiments import store
-from eris.experiments.checkpoint import RunDamaged
-from eris.experiments.recipe import Recipe
-from eris.experiments.store import Run, RunBusy, all_runs, find, runs_root
+from eris.experiments.runs import store
+from eris.experiments.runs.checkpoint import RunDamaged
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.store import Run, RunBusy, all_runs, find, runs_root
 
 ABOUT = {"seed": 0, "data": {}, "model": {}}
 

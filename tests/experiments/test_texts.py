@@ -9,10 +9,10 @@ import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from eris.core.errors import DataUnavailable
-from eris.experiments import runner
-from eris.experiments.assembly import assemble
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
+from eris.experiments.runs import runner
+from eris.experiments.runs.assembly import assemble
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import Recipe
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eris.experiments.transcripts import TranscriptParts, write_transcript
-from eris.protocol.membership import View
+from eris.experiments.audits.transcripts import TranscriptParts, write_transcript
 from eris.protocol.transcript import Transcript
+from eris.protocol.view import View
 
 VIEW = View.serverless(["anna", "ben", "cleo"], aggregators=1)
 

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from eris.experiments import runner
-from eris.experiments.audit_tables import AUDITS, shown
-from eris.experiments.progress import Silent
-from eris.experiments.recipe import Recipe
-from eris.experiments.wide import parts, widened
+from eris.experiments.audits.tables import AUDITS, shown
+from eris.experiments.runs import runner
+from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.wide import parts, widened
 from support.command import Eris
 
 NARROW = 80

@@ -11,9 +11,9 @@ import pytest
 
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
-from eris.protocol.giving import Giving, Job
-from eris.protocol.ownership import Ownership
-from eris.protocol.replica import Replica
+from eris.protocol.round.giving import Giving, Job
+from eris.protocol.round.ownership import Ownership
+from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Sender
 from eris.testing.shape import Shape
 from eris.testing.weather import Trouble

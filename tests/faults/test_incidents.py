@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Result
 from eris.protocol.schemes import Rotated
+from eris.protocol.view import NOBODY
 from eris.testing.shape import Shape
 from eris.testing.weather import NEED_A_DIRECTORY, Incident, Trouble
 from eris.testing.world import World

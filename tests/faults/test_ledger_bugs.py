@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from eris.protocol.directory import Directory, OldCopy
-from eris.protocol.history import Mark
+from eris.protocol.authority.directory import Directory, OldCopy
+from eris.protocol.authority.history import Mark
 from eris.testing.places import Host
 from eris.testing.shape import Shape
 from eris.testing.weather import Incident, Trouble

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.client import Client, Prepared
-from eris.protocol.directory import Directory
-from eris.protocol.evidence import Evidence
-from eris.protocol.member import Member, Phase
+from eris.protocol.authority.directory import Directory
+from eris.protocol.authority.standing import Standing
 from eris.protocol.messages import Contribution, Message, Outgoing, Payload, Result, Snapshot
-from eris.protocol.node import Node
-from eris.protocol.ownership import Ownership
-from eris.protocol.replica import Replica
+from eris.protocol.round.aggregator import Aggregator
+from eris.protocol.round.client import Client, Prepared
+from eris.protocol.round.evidence import Evidence
+from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.ownership import Ownership
+from eris.protocol.round.replica import Replica
+from eris.protocol.round.roles import Node
 from eris.protocol.schemes import Collector
-from eris.protocol.standing import Standing
 from eris.testing import LawBroken
 from eris.testing.found import kept
 from eris.testing.shape import Shape

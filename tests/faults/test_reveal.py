@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.protocol.aggregator import Aggregator, _Revealing
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.membership import View
 from eris.protocol.messages import Outgoing, Result, RevealRequest
-from eris.protocol.node import Node
-from eris.protocol.ownership import Ownership
-from eris.protocol.revealed import Revealed
+from eris.protocol.round.aggregator import Aggregator, _Revealing
+from eris.protocol.round.ownership import Ownership
+from eris.protocol.round.revealed import Revealed
+from eris.protocol.round.roles import Node
+from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
 from eris.testing.shape import Shape
 from eris.testing.synthetic import SyntheticPopulation, SyntheticTraining

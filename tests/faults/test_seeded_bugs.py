@@ -10,11 +10,11 @@ import pytest
 from eris.core.compress import RandP
 from eris.core.shards import RandomPlan
 from eris.core.vectors import Vector
-from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Key
-from eris.protocol.client import Client, Prepared
 from eris.protocol.codec import encode
 from eris.protocol.messages import Outgoing, Payload, Result
+from eris.protocol.round.aggregator import Aggregator
+from eris.protocol.round.client import Client, Prepared
 from eris.protocol.schemes import Collector, Independent
 from eris.protocol.transcript import Record
 from eris.runtimes.faults import FaultPlan

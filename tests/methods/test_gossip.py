@@ -21,9 +21,9 @@ from eris.core.graphs import (
 )
 from eris.core.vectors import Vector
 from eris.methods.ako import Ako
+from eris.methods.assembling import simulated_secret
 from eris.methods.dpsgd import DPSGD
 from eris.methods.epidemic import EpidemicLearning
-from eris.methods.gossip import simulated_secret
 from eris.methods.method import GossipMethod
 from eris.methods.muffliato import Muffliato
 from eris.methods.qdpsgd import QDPSGD1

@@ -12,12 +12,12 @@ from eris.core.vectors import Vector
 from eris.federation import Federation
 from eris.methods.priprune import PriPrune
 from eris.protocol.agreement import Agreement
-from eris.protocol.client import Client
-from eris.protocol.membership import View
 from eris.protocol.messages import Contribution
-from eris.protocol.replica import Replica
+from eris.protocol.round.client import Client
+from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Scheme
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from eris.session import Fit
 from eris.testing import assert_same_bits, initial_model
 from support.crowd import Crowd, slow_mean

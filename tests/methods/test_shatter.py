@@ -14,10 +14,10 @@ from eris.core.chunks import Chunking, ChunkKind
 from eris.core.graphs import regular_graph
 from eris.core.vectors import Vector
 from eris.federation import Federation
+from eris.methods.assembling import simulated_secret
 from eris.methods.epidemic import EpidemicLearning
-from eris.methods.gossip import simulated_secret
 from eris.methods.shatter import Shatter
-from eris.protocol.virtual import EXCHANGE, HAND_BACK, HAND_OUT, VirtualNode, VirtualNodes
+from eris.protocol.gossip.virtual import EXCHANGE, HAND_BACK, HAND_OUT, VirtualNode, VirtualNodes
 from eris.runtimes.faults import FaultPlan
 from eris.testing.quadratic import Quadratic
 from eris.testing.synthetic import assert_same_bits

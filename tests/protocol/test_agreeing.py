@@ -16,11 +16,11 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import CoordinateMedian, FedAdam, FedAvg, FedAvgM, TrimmedMean
 from eris.core.shards import ContiguousPlan, RandomPlan, WeightedPlan
 from eris.protocol.agreement import Agreement
-from eris.protocol.membership import View
 from eris.protocol.messages import Header, Refusal
-from eris.protocol.node import Node
+from eris.protocol.round.roles import Node
 from eris.protocol.schemes import Independent, Masked, Quantised
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from support.machines import N, begin, federation, only_answer, to_owner, untouched
 
 

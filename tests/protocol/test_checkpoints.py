@@ -11,9 +11,9 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
 from eris.core.rules import FedAdam
-from eris.protocol.client import Client
-from eris.protocol.node import Node
-from eris.protocol.replica import Replica
+from eris.protocol.round.client import Client
+from eris.protocol.round.replica import Replica
+from eris.protocol.round.roles import Node
 from eris.protocol.schemes import Independent, Masked, Pruned
 from eris.testing import assert_same_bits, initial_model
 from support.machines import TRAINING, N, federation, play, result_at

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
-from eris.protocol.directory import (
+from eris.protocol.authority.directory import (
     KEPT_VIEWS,
     LAST_ROUND,
     Directory,
@@ -16,7 +16,7 @@ from eris.protocol.directory import (
     NotAMember,
     Refused,
 )
-from eris.protocol.membership import NOBODY
+from eris.protocol.view import NOBODY
 from support.registry import CHARTER, TERMS, founded, join, newest, renew, restored, started_again
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from eris.protocol.directory import Joined, Refused
-from eris.protocol.standing import Standing
+from eris.protocol.authority.directory import Joined, Refused
+from eris.protocol.authority.standing import Standing
 from support.registry import founded, join, restored
 
 

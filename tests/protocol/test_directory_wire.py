@@ -18,7 +18,7 @@ from eris.protocol.directory_codec import (
     standing_from_wire,
     standing_to_wire,
 )
-from eris.protocol.membership import NOBODY
+from eris.protocol.view import NOBODY
 from support.registry import founded, join, renew
 
 

@@ -10,10 +10,10 @@ from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement
-from eris.protocol.membership import View
 from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
+from eris.protocol.view import View
 from support.machines import N
 
 EVERYONE = View.serverless([f"client-{i}" for i in range(8)], aggregators=2, samples=(1,) * 8)

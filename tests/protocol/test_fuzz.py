@@ -18,7 +18,7 @@ from eris.protocol import codec
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.codec import Limits, decode, encode
 from eris.protocol.messages import Header, Message, Outgoing, Payload, Result
-from eris.protocol.node import Node
+from eris.protocol.round.roles import Node
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 from eris.testing import SyntheticTraining, agree, fuzz

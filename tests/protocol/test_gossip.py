@@ -17,7 +17,7 @@ from eris.methods.epidemic import EpidemicLearning
 from eris.methods.muffliato import Muffliato
 from eris.methods.qdpsgd import QDPSGD1
 from eris.protocol.codec import decode
-from eris.protocol.gossip import GossipSettings, starting_model
+from eris.protocol.gossip.peer import GossipSettings, starting_model
 from eris.protocol.messages import Payload, Share
 from eris.protocol.settings import model_digest
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Dice

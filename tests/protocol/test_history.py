@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eris.core.errors import InvalidSetting
-from eris.protocol.directory import Directory, NotYet, OldCopy, Refused
-from eris.protocol.history import LONGEST_TEXT, History, Mark, newest
+from eris.protocol.authority.directory import Directory, NotYet, OldCopy, Refused
+from eris.protocol.authority.history import LONGEST_TEXT, History, Mark, newest
 from support.registry import founded, join, renew, restored, started_again
 
 

@@ -11,12 +11,12 @@ import pytest
 from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.shards import RandomPlan
-from eris.protocol.member import Member, Phase
-from eris.protocol.membership import NOBODY, View
+from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import CatchUp, Contribution, Refusal, Result
+from eris.protocol.round.member import Member, Phase
 from eris.protocol.schemes import Independent, Masked
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.view import NOBODY, View
 from eris.testing import assert_same_bits, initial_model
 from support.members import (
     AGREED,

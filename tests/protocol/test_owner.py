@@ -19,7 +19,6 @@ from eris.core.errors import ErisError
 from eris.core.rules import FedAdam
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement
-from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -29,9 +28,10 @@ from eris.protocol.messages import (
     Result,
     Share,
 )
-from eris.protocol.node import Node
+from eris.protocol.round.roles import Node
 from eris.protocol.schemes import Masked, scheme_for
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from eris.testing import assert_same_bits, initial_model
 from support.machines import (
     N,

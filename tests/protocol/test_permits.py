@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eris.protocol.directory import Directory
-from eris.protocol.standing import Standing
+from eris.protocol.authority.directory import Directory
+from eris.protocol.authority.standing import Standing
 
 TERMS = {"charter": "{}", "client": True, "aggregator": True, "max_share": 0.5}
 

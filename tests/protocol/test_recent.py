@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eris.protocol.client import MOST_LEFT_OUT
-from eris.protocol.node import MOST_REFUSALS
+from eris.protocol.round.client import MOST_LEFT_OUT
+from eris.protocol.round.roles import MOST_REFUSALS
 from support.machines import begin, federation, play, to_owner
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from eris.protocol.membership import NOBODY
-from eris.protocol.succession import Candidate, assign, heirs, successors
+from eris.protocol.authority.succession import Candidate, assign, heirs, successors
+from eris.protocol.view import NOBODY
 
 SIZES = some.lists(some.integers(1, 1_000), min_size=1, max_size=12)
 SHARES = some.sampled_from([0.05, 0.2, 1 / 3, 0.5, 2 / 3, 0.9, 1.0])

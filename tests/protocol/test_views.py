@@ -14,11 +14,11 @@ from eris.core.errors import ErisError, InvalidSetting, MalformedMessage
 from eris.core.rules import FedAvg
 from eris.core.shards import RandomPlan
 from eris.protocol import eris_pb2 as pb
-from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Result
 from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Observation, Transcript
+from eris.protocol.view import View
 from eris.runtimes.faults import FaultPlan
 from eris.testing import SyntheticTraining, agree, assert_same_bits, on_the_clock
 from support.plans import random_faults

@@ -26,7 +26,7 @@ from eris.core.prune import Prune
 from eris.core.rules import FedAvg, FedNova
 from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.messages import Refusal
-from eris.protocol.node import Node
+from eris.protocol.round.roles import Node
 from eris.protocol.schemes import Masked, Pruned, scheme_for
 from eris.testing import assert_same_bits
 from support.machines import (

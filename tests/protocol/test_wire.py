@@ -31,7 +31,6 @@ from eris.protocol.codec import (
     decode,
     encode,
 )
-from eris.protocol.membership import View
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -49,6 +48,7 @@ from eris.protocol.messages import (
 from eris.protocol.schemes import scheme_for
 from eris.protocol.schemes.scheme import Sender
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
 from eris.training.population import Trainers

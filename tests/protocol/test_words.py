@@ -11,11 +11,11 @@ import pytest
 from eris.core.compress import encode_values
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import networked
-from eris.protocol.member import AHEAD, Member, Phase
-from eris.protocol.membership import View
+from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import CatchUp, Holding, Message, Outgoing, Payload, Result, Snapshot
+from eris.protocol.round.member import AHEAD, Member, Phase
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.view import View
 from eris.testing import assert_same_bits, initial_model
 
 N = 24

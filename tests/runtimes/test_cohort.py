@@ -14,11 +14,11 @@ from eris.core.compress import RandP
 from eris.core.rules import FedAvg, FedAvgM
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.membership import View
 from eris.protocol.messages import CatchUp, Contribution, Result, Snapshot
 from eris.protocol.schemes import Independent, Masked
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record
+from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.station import Place, Report, Stations

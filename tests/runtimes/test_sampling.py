@@ -17,8 +17,8 @@ from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.method import Method
 from eris.protocol.codec import encode
-from eris.protocol.membership import View
 from eris.protocol.messages import Contribution, Result, Snapshot
+from eris.protocol.view import View
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
 from eris.testing import assert_same_bits, initial_model

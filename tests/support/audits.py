@@ -8,9 +8,15 @@ from typing import Any
 import numpy as np
 
 from eris.audit.watch import Watch
-from eris.experiments.assembly import Assembly, assemble
-from eris.experiments.auditing import AuditOptions, Outcome, Subject, audit_transcript, subject_of
-from eris.experiments.recipe import UNBIASED, Recipe
+from eris.experiments.audits.auditing import (
+    AuditOptions,
+    Outcome,
+    Subject,
+    audit_transcript,
+    subject_of,
+)
+from eris.experiments.runs.assembly import Assembly, assemble
+from eris.experiments.runs.recipe import UNBIASED, Recipe
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from eris.protocol.agreement import Agreement
-from eris.protocol.client import Client
-from eris.protocol.replica import Replica
+from eris.protocol.round.client import Client
+from eris.protocol.round.replica import Replica
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan

@@ -9,7 +9,7 @@ from eris.core.rules import FedAvg
 from eris.core.shards import RandomPlan
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import Result
-from eris.protocol.replica import Replica
+from eris.protocol.round.replica import Replica
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record
 from eris.runtimes.events import EventEngine

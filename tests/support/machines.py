@@ -9,10 +9,10 @@ from eris.core.rules import FedAvgM
 from eris.core.shards import RandomPlan
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.membership import View
 from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Result
-from eris.protocol.node import Node
+from eris.protocol.round.roles import Node
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from eris.testing import SyntheticTraining, initial_model
 
 N = 24

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from eris.core.shards import RandomPlan
-from eris.protocol.member import Member
-from eris.protocol.membership import View
+from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import Contribution, Message, Outgoing
+from eris.protocol.round.member import Member
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.view import View
 from eris.testing import initial_model
 
 N = 24

@@ -23,7 +23,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.federation import Federation
 from eris.methods.method import GossipMethod
-from eris.protocol.gossip import GossipSettings
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.messages import Share
 from eris.protocol.transcript import Record, Transcript
 from eris.training.torch import flatten, torch_clients

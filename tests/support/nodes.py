@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eris.experiments.local import LocalFederation
+from eris.experiments.federations.processes import LocalFederation
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.status import describe
 from eris.testing.hosts import Hosts

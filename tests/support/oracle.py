@@ -20,7 +20,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.messages import Contribution, Result
-from eris.protocol.replica import Replica
+from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Dense, Independent, Masked, Quantised
 from eris.protocol.schemes.masked import MaskCoding
 from eris.protocol.transcript import Record

@@ -6,9 +6,9 @@ import itertools
 import json
 from typing import Any
 
-from eris.protocol.directory import Directory, Joined
-from eris.protocol.history import Mark
-from eris.protocol.standing import Standing
+from eris.protocol.authority.directory import Directory, Joined
+from eris.protocol.authority.history import Mark
+from eris.protocol.authority.standing import Standing
 
 ENTROPY = (f"{number:032x}" for number in itertools.count())
 

@@ -14,7 +14,7 @@ from eris.core.streams import Stream
 from eris.federation import Federation
 from eris.methods.dpsgd import DPSGD
 from eris.methods.eris import ERIS
-from eris.training.fast_check import difference, is_checked, is_wrong
+from eris.training.fast.check import difference, is_checked, is_wrong
 from support.together import Task, draws, labels, perceptron, seeded
 
 CLIENTS = 12

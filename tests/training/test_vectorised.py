@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.training.fast_passes import Passes
+from eris.training.fast.passes import Passes
 from eris.training.torch import single_threaded
 from support.together import (
     EVERYONE,

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from eris.core.streams import Stream
-from eris.training.fast_pool import max_pool2d
+from eris.training.fast.pool import max_pool2d
 
 
 def images(*shape: int) -> Tensor:

@@ -33,7 +33,7 @@ from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
-from eris.protocol.gossip import GossipSettings, Piece
+from eris.protocol.gossip.peer import GossipSettings, Piece
 from eris.protocol.transcript import Record
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics

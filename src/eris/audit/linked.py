@@ -19,7 +19,7 @@ from eris.audit.membership import LOSS, Judge, Levels, Membership
 from eris.audit.neighbour import NeighbourSight, NeighbourWatch
 from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
-from eris.protocol.gossip import Piece
+from eris.protocol.gossip.peer import Piece
 
 LINKED, UNLINKED = "linked", "unlinked"
 """The attackers: one that knows which client is behind a sender, and one that does not.

@@ -1,7 +1,7 @@
 """A neighbour in gossip: what it is sent, and what that tells of others' models.
 
 Its own model and what others tell of theirs are read as its method says
-(:class:`~eris.protocol.gossip.Neighbour`).
+(:class:`~eris.protocol.gossip.peer.Neighbour`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.methods.registry import agreed
-from eris.protocol.gossip import Arrived, GossipSettings, Piece
+from eris.protocol.gossip.peer import Arrived, GossipSettings, Piece
 from eris.protocol.messages import Share
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Indices, Vector
 from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.authority.standing import Scheduled
 from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
-from eris.protocol.replica import Replica
+from eris.protocol.round.replica import Replica
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled
 from eris.protocol.transcript import Record, Transcript
 
 

@@ -22,13 +22,13 @@ from rich.table import Table
 
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
-from eris.experiments.extras import AUDIT, need
-from eris.experiments.store import kept_runs
+from eris.experiments.runs.extras import AUDIT, need
+from eris.experiments.runs.store import kept_runs
 
 if TYPE_CHECKING:
-    from eris.experiments.audit_files import Recording
-    from eris.experiments.auditing import Outcome, Subject
-    from eris.experiments.candidate_files import Asked
+    from eris.experiments.audits.auditing import Outcome, Subject
+    from eris.experiments.audits.candidate_files import Asked
+    from eris.experiments.audits.files import Recording
     from eris.protocol.transcript import Transcript
 
 Tell = Callable[[int, int], None]
@@ -101,8 +101,8 @@ def audit(
     eris audit anna/state --model clinic.training:network --candidates patients.npz
     """
     need(*AUDIT)
-    from eris.experiments import audit_files as files
-    from eris.experiments.auditing import AuditOptions, audit_transcript
+    from eris.experiments.audits import files
+    from eris.experiments.audits.auditing import AuditOptions, audit_transcript
     from eris.training.torch import single_threaded
 
     if not 0 <= delta < 1:
@@ -132,7 +132,7 @@ def audit(
 
 
 def _asked(path: Path | None, transcript: Transcript) -> Asked | None:
-    from eris.experiments.candidate_files import candidates_of
+    from eris.experiments.audits.candidate_files import candidates_of
 
     return None if path is None else candidates_of(path, transcript)
 
@@ -144,8 +144,8 @@ def _subject(
     own: tuple[str | None, str | None, Path | None, Statistics],
 ) -> Subject:
     """What is audited: a run by its recipe, a node by what its user says."""
-    from eris.experiments import audit_files as files
-    from eris.experiments.candidate_files import IN_A_FILE
+    from eris.experiments.audits import files
+    from eris.experiments.audits.candidate_files import IN_A_FILE
 
     model, loss, initial, statistics = own
     if found.run is not None:
@@ -180,9 +180,9 @@ def _show(
     json: Path,
     pictures: Path,
 ) -> None:
-    from eris.experiments import audit_report as report
-    from eris.experiments.audit_pictures import draw
-    from eris.experiments.wide import parts, widened
+    from eris.experiments.audits import report
+    from eris.experiments.audits.pictures import draw
+    from eris.experiments.runs.wide import parts, widened
 
     widened(console, report.WIDTH)
     candidates = subject.candidates

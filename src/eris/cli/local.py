@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
-from eris.experiments.extras import need
+from eris.experiments.runs.extras import need
 from eris.tables import parsed
 
 if TYPE_CHECKING:
-    from eris.experiments.local import LocalFederation
+    from eris.experiments.federations.processes import LocalFederation
 
 INTERRUPTED = 130
 
@@ -53,7 +53,7 @@ def local(
     eris local 5
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
     """
-    from eris.experiments.local import (
+    from eris.experiments.federations.processes import (
         LOCAL,
         MNIST,
         LocalFederation,
@@ -103,7 +103,7 @@ def _options(given: list[str]) -> dict[str, Any]:
 
 def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool:
     """Start all nodes and watch them to the end; whether nobody interrupted."""
-    from eris.experiments.live import LiveWatch
+    from eris.experiments.federations.live import LiveWatch
 
     with LiveWatch(federation, rounds, console) as watch:
         try:
@@ -119,7 +119,7 @@ def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool
 
 def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
     """How it ended, and where everything is; whether all nodes trained well, to one model."""
-    from eris.experiments.outcome import FederationOutcome
+    from eris.experiments.federations.outcome import FederationOutcome
 
     outcome = FederationOutcome.of(federation, rounds)
     console.print(outcome.nodes())

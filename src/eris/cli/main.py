@@ -73,8 +73,8 @@ def demo(
     accuracy, whether all nodes have the same model, what each saw of the others' updates, and
     whether a central server with the same updates would have ended with the same bits.
     """
-    from eris.experiments.demo import Demo
-    from eris.experiments.extras import need
+    from eris.experiments.federations.demo import Demo
+    from eris.experiments.runs.extras import need
 
     need("torch")
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.

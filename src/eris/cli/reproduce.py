@@ -15,20 +15,20 @@ from eris.cli.audit import Tell, telling
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting, one_of
 from eris.data.outputs import check_folder, check_picture
-from eris.experiments.extras import AUDIT, need
-from eris.experiments.store import runs_root
-from eris.experiments.wide import parts, widened
+from eris.experiments.runs.extras import AUDIT, need
+from eris.experiments.runs.store import runs_root
+from eris.experiments.runs.wide import parts, widened
 
 if TYPE_CHECKING:
-    from eris.experiments.audit_tables import AuditTable
-    from eris.experiments.reproduce import Experiment
+    from eris.experiments.audits.tables import AuditTable
+    from eris.experiments.runs.reproduce import Experiment
 
 WIDTH = 150
 """Columns that the table of an audit takes."""
 
 PROGRAMS = {
-    "audit-shatter": "eris.experiments.shatter_privacy",
-    "audit-spv": "eris.experiments.spv",
+    "audit-shatter": "eris.experiments.audits.shatter_privacy",
+    "audit-spv": "eris.experiments.audits.spv",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
 
@@ -61,8 +61,8 @@ def reproduce(
     eris reproduce audit-mnist --seeds 1
     """
     need(*(AUDIT if name.startswith("audit-") else ("torch",)))
-    from eris.experiments import audit_tables
-    from eris.experiments import reproduce as experiments
+    from eris.experiments.audits import tables as audit_tables
+    from eris.experiments.runs import reproduce as experiments
 
     console, root = Console(highlight=False), runs_root(runs)
     check_folder("--runs", root)
@@ -92,8 +92,8 @@ def _runs(
     console: Console,
 ) -> None:
     """Tables of accuracy and bytes."""
-    from eris.experiments import reproduce as experiments
-    from eris.experiments.progress import shown_on
+    from eris.experiments.runs import reproduce as experiments
+    from eris.experiments.runs.progress import shown_on
 
     done = experiments.reproduce(experiment, seeds, root, shown_on(console))
     console.print(*parts(experiments.table(experiment, done), console))
@@ -121,7 +121,7 @@ def _audits(
     table: AuditTable, seeds: Sequence[int], root: Path, picture: Path | None, console: Console
 ) -> None:
     """Tables of what was given away; every row is trained and audited as it trains."""
-    from eris.experiments import audit_tables
+    from eris.experiments.audits import tables as audit_tables
 
     with ExitStack() as bars:
 

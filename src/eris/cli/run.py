@@ -16,9 +16,9 @@ from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
 from eris.core.toml import Kind, unwrapped
-from eris.experiments.extras import need_for
-from eris.experiments.recipe import Recipe
-from eris.experiments.store import Run, find, kept_runs, runs_root
+from eris.experiments.runs.extras import need_for
+from eris.experiments.runs.recipe import Recipe
+from eris.experiments.runs.store import Run, find, kept_runs, runs_root
 from eris.tables import Table, parsed, settings_of, subtables
 
 FAILED, INTERRUPTED = 1, 130
@@ -93,8 +93,8 @@ def run(
     found = None if resume is None else find(resume, kept_runs(runs))
     need_for(wanted if found is None else found.recipe)
     with _warnings_told():
-        from eris.experiments import runner
-        from eris.experiments.progress import shown_on
+        from eris.experiments.runs import runner
+        from eris.experiments.runs.progress import shown_on
 
         if found is None:
             done = runner.start(wanted, root, shown_on(console))
@@ -152,8 +152,8 @@ def _annotation(flag: str, key: str, item: Field[Any], kind: Kind) -> Any:
 
 def _tell(run: Run, console: Console) -> None:
     """How it ended; a run that was stopped says how to go on."""
-    from eris.experiments.progress import described
-    from eris.experiments.report import Summary
+    from eris.experiments.runs.progress import described
+    from eris.experiments.runs.report import Summary
 
     summary = Summary.of(run)
     if run.state == "finished":

@@ -16,7 +16,7 @@ from rich.text import Text
 from eris.cli.run import RunsOption
 from eris.core.errors import ErisError, InvalidSetting, one_of
 from eris.data.outputs import check_picture
-from eris.experiments.store import CLIENTS, MODEL, ROUNDS, all_runs, find, kept_runs
+from eris.experiments.runs.store import CLIENTS, MODEL, ROUNDS, all_runs, find, kept_runs
 from eris.tables import expected
 
 app = typer.Typer()
@@ -39,7 +39,7 @@ def list_runs(
     context.obj = runs
     if context.invoked_subcommand is not None:
         return
-    from eris.experiments.report import Summary, runs_table
+    from eris.experiments.runs.report import Summary, runs_table
 
     console = Console(highlight=False)
     root = kept_runs(runs)
@@ -72,7 +72,7 @@ def show_run(
     \b
     eris runs show mnist-eris
     """
-    from eris.experiments.report import shown
+    from eris.experiments.runs.report import shown
 
     console = Console(markup=False, highlight=False)
     for line in shown(find(run, kept_runs(runs or context.obj))):
@@ -92,7 +92,7 @@ def compare(
     \b
     eris compare mnist-fedavg mnist-eris --picture mnist.png --metric accuracy
     """
-    from eris.experiments.report import comparison, draw
+    from eris.experiments.runs.report import comparison, draw
 
     if metric is not None and picture is None:
         raise InvalidSetting("--metric", metric, "--picture beside it: the table shows them all")

@@ -13,8 +13,8 @@ from typing import ClassVar
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.methods.method import GossipMethod, Nodes
-from eris.protocol.accumulating import AccumulatingNeighbour, AccumulatingPeer
-from eris.protocol.gossip import GossipSettings, Neighbour
+from eris.protocol.gossip.accumulating import AccumulatingNeighbour, AccumulatingPeer
+from eris.protocol.gossip.peer import GossipSettings, Neighbour
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from functools import partial
 from typing import ClassVar
 
 from eris.core.graphs import check_degree, regular_graph
-from eris.methods.gossip import MixingMethod
-from eris.protocol.gossip import GossipSettings
-from eris.protocol.mixing import Mixing
+from eris.methods.assembling import MixingMethod
+from eris.protocol.gossip.mixing import Mixing
+from eris.protocol.gossip.peer import GossipSettings
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from eris.core.errors import InvalidSetting, PrivacyWarning, one_of
 from eris.core.shards import PLANS, ShardPlan, WeightedPlan
 from eris.methods.method import Composition
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.membership import View
 from eris.protocol.schemes import Basis, Independent, Scheme, scheme_for
+from eris.protocol.view import View
 
 KEPT_SHARES = {"mnist": 0.033, "cifar10": 0.006, "imdb": 0.00012, "summaries": 0.01}
 """What the ERIS authors keep on each of their data sets: 1/(c·log₂ T) with c = 4 on MNIST, 24 on

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from eris.core.shards import RandomPlan
 from eris.methods.method import Composition
-from eris.protocol.membership import View
+from eris.protocol.view import View
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from eris.core.errors import InvalidSetting
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip import GossipSettings, Neighbour, Peer
-from eris.protocol.membership import View
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
 from eris.protocol.schemes import Dense, Scheme
+from eris.protocol.view import View
 
 
 @dataclass(frozen=True)

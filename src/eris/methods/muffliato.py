@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from eris.core.errors import InvalidSetting
 from eris.core.graphs import check_degree, regular_graph
-from eris.methods.gossip import MixingMethod, check_secret, simulated_secret
-from eris.protocol.gossip import GossipSettings
-from eris.protocol.mixing import Mixing, Noise
+from eris.methods.assembling import MixingMethod, check_secret, simulated_secret
+from eris.protocol.gossip.mixing import Mixing, Noise
+from eris.protocol.gossip.peer import GossipSettings
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from eris.methods.privacy import LocalPrivacy
 from eris.methods.qdpsgd import QDPSGD1
 from eris.methods.shatter import Shatter
 from eris.methods.soteria import SoteriaFL
-from eris.protocol.gossip import GossipSettings
+from eris.protocol.gossip.peer import GossipSettings
 
 METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
     method.name: method

@@ -14,11 +14,11 @@ from eris.core.chunks import Chunking, ChunkKind
 from eris.core.errors import InvalidSetting
 from eris.core.graphs import check_degree
 from eris.core.vectors import Vector
-from eris.methods.gossip import check_secret, simulated_secret
+from eris.methods.assembling import check_secret, simulated_secret
 from eris.methods.method import GossipMethod, Nodes
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip import GossipSettings, Neighbour, Peer
-from eris.protocol.virtual import (
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
+from eris.protocol.gossip.virtual import (
     PHASES,
     RealNode,
     Shattering,

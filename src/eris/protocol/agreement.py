@@ -19,11 +19,11 @@ from eris.core.rules import TrimmedMean
 from eris.core.shardmap import Route, ShardMap
 from eris.core.shards import segment_length
 from eris.core.vectors import Indices, Vector
+from eris.protocol.authority.standing import Scheduled
 from eris.protocol.codec import MOST_SAMPLE_STEPS
-from eris.protocol.membership import View
 from eris.protocol.messages import Header
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled
+from eris.protocol.view import View
 
 Key = tuple[int, int]
 """(shard, segment number): names a segment."""

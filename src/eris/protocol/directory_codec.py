@@ -7,11 +7,11 @@ from typing import get_args
 
 from eris.core.errors import MalformedMessage
 from eris.protocol import directory_pb2 as wire
-from eris.protocol.directory import Description, ShardStatus
-from eris.protocol.enrolment import MemberStatus, Presence
-from eris.protocol.history import Mark
-from eris.protocol.membership import NOBODY, View
-from eris.protocol.standing import Joined, Scheduled, Standing
+from eris.protocol.authority.directory import Description, ShardStatus
+from eris.protocol.authority.enrolment import MemberStatus, Presence
+from eris.protocol.authority.history import Mark
+from eris.protocol.authority.standing import Joined, Scheduled, Standing
+from eris.protocol.view import NOBODY, View
 
 
 def mark_to_wire(mark: Mark | None) -> wire.Mark | None:

@@ -18,10 +18,10 @@ from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.vectors import Vector
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.codec import VERSION, decode
-from eris.protocol.membership import NOBODY
-from eris.protocol.membership import View as Membership
 from eris.protocol.messages import Contribution, Message, Result, Share
 from eris.protocol.observers import Observer
+from eris.protocol.view import NOBODY
+from eris.protocol.view import View as Membership
 
 _MAGIC = b"ERIS-TRANSCRIPT\n"
 _LARGEST_RECORD = 1 << 30

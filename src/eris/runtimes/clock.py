@@ -19,9 +19,9 @@ from typing import Any, Generic, TypeVar
 from numpy.typing import NDArray
 
 from eris.protocol.codec import decode, encode
-from eris.protocol.giving import Job
-from eris.protocol.member import Member
 from eris.protocol.messages import Message, Outgoing
+from eris.protocol.round.giving import Job
+from eris.protocol.round.member import Member
 from eris.protocol.transcript import Record
 
 

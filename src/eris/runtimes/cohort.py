@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.vectors import Vector
-from eris.protocol.aggregator import Aggregator
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.client import Client
 from eris.protocol.codec import decode, encode
 from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Refusal, Result
-from eris.protocol.replica import Replica
+from eris.protocol.round.aggregator import Aggregator
+from eris.protocol.round.client import Client
+from eris.protocol.round.replica import Replica
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
 from eris.runtimes.station import (
@@ -42,7 +42,7 @@ from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
 class Cohort:
     """One station of an aggregating federation.
 
-    >>> from eris.protocol.membership import View
+    >>> from eris.protocol.view import View
     >>> from eris.protocol.settings import Settings
     >>> from eris.training.population import Trainers
     >>> class Constant:

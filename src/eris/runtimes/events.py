@@ -14,10 +14,10 @@ from functools import partial
 from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.giving import Job
-from eris.protocol.member import Member
+from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import Contribution, Message, Refusal, Result
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.round.giving import Job
+from eris.protocol.round.member import Member
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock, Seat
 from eris.runtimes.faults import FaultPlan
@@ -51,7 +51,7 @@ class EventEngine(Clock[Berth]):
     """Members of an aggregating federation, each with a clock, a disk and faults of its own.
 
     >>> import numpy as np
-    >>> from eris.protocol.membership import View
+    >>> from eris.protocol.view import View
     >>> from eris.protocol.settings import Settings
     >>> from eris.training.population import Trainers
     >>> from eris.training.trainer import LocalUpdate

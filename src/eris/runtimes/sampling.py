@@ -13,7 +13,7 @@ import numpy as np
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.protocol.membership import View
+from eris.protocol.view import View
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
 from eris.protocol.codec import DIGEST_BYTES, decode, encode
 from eris.protocol.messages import CatchUp, Holding, Message, Outgoing, Refusal, Result, Share
-from eris.protocol.node import Node
+from eris.protocol.round.roles import Node
 from eris.protocol.schemes import Masked, Quantised
 from eris.protocol.settings import Settings
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Dice

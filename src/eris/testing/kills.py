@@ -31,8 +31,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from eris.core.errors import ErisError
-from eris.experiments.local import LocalFederation
-from eris.experiments.replay import Replayed, replay
+from eris.experiments.federations.processes import LocalFederation
+from eris.experiments.federations.replay import Replayed, replay
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.settings import NodeSettings

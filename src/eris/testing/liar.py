@@ -14,8 +14,6 @@ from eris.core.compress import encode_values
 from eris.core.streams import Stream
 from eris.protocol.agreement import Key
 from eris.protocol.codec import DIGEST_BYTES
-from eris.protocol.member import Member
-from eris.protocol.membership import NOBODY
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -28,6 +26,8 @@ from eris.protocol.messages import (
     Result,
     Snapshot,
 )
+from eris.protocol.round.member import Member
+from eris.protocol.view import NOBODY
 
 ABSURD = 1_000_000_000
 FORGED = 12.345

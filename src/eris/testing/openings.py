@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eris.protocol.agreement import Key
-from eris.protocol.membership import View
 from eris.protocol.messages import Result, Reveal, RevealRequest
+from eris.protocol.view import View
 from eris.testing.broken import LawBroken
 
 Place = tuple[Key, int]

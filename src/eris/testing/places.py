@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from eris.protocol.directory import Directory, Joined, NotYet
-from eris.protocol.history import History, Mark
+from eris.protocol.authority.directory import Directory, Joined, NotYet
+from eris.protocol.authority.history import History, Mark
+from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.settings import Settings
-from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
 from eris.runtimes.clock import Seat
 from eris.testing.shape import Shape
 

@@ -11,10 +11,10 @@ from eris.core.rules import FedAdam, FedAvg
 from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.protocol.membership import View
+from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, model_digest
-from eris.protocol.succession import Candidate, assign
+from eris.protocol.view import View
 from eris.testing.shares import AdditiveShares
 
 NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay", "gus")

@@ -10,8 +10,8 @@ import numpy as np
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement
-from eris.protocol.membership import View
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
 from eris.training.trainer import LocalUpdate, PerSampleNoise

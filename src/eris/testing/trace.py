@@ -17,9 +17,8 @@ from textwrap import fill
 from typing import TypeVar
 
 from eris.protocol.agreement import Key
-from eris.protocol.directory import Refused
-from eris.protocol.member import Member, Phase
-from eris.protocol.membership import NOBODY
+from eris.protocol.authority.directory import Refused
+from eris.protocol.authority.standing import Scheduled
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -34,7 +33,8 @@ from eris.protocol.messages import (
     Snapshot,
 )
 from eris.protocol.recent import Recent
-from eris.protocol.standing import Scheduled
+from eris.protocol.round.member import Member, Phase
+from eris.protocol.view import NOBODY
 from eris.testing.found import Case, kept
 from eris.testing.liar import made_up, twisted
 from eris.testing.weather import Trouble

@@ -17,9 +17,8 @@ from eris.core.compress import decode_values, encode_values
 from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
-from eris.protocol.directory import OldCopy, Refused
-from eris.protocol.member import Member, Phase
-from eris.protocol.membership import NOBODY, View
+from eris.protocol.authority.directory import OldCopy, Refused
+from eris.protocol.authority.standing import Scheduled
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -31,8 +30,9 @@ from eris.protocol.messages import (
     RevealRequest,
     Snapshot,
 )
+from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled
+from eris.protocol.view import NOBODY, View
 from eris.testing.broken import LawBroken
 from eris.testing.openings import Openings
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from eris.core.errors import RefusedContribution
 from eris.core.streams import Stream
+from eris.protocol.authority.directory import Directory, Refused
+from eris.protocol.authority.history import Mark, newest
+from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import decode, encode
-from eris.protocol.directory import Directory, Refused
-from eris.protocol.giving import Job
-from eris.protocol.history import Mark, newest
-from eris.protocol.member import AHEAD, Member
 from eris.protocol.messages import Message, Outgoing, Result, Snapshot
-from eris.protocol.standing import Joined, Standing
+from eris.protocol.round.giving import Job
+from eris.protocol.round.member import AHEAD, Member
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock
 from eris.testing.broken import LawBroken

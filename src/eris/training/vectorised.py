@@ -34,10 +34,10 @@ from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.training.evaluation import check_data
-from eris.training.fast_check import is_checked, is_wrong
-from eris.training.fast_gradients import GroupGradients, class_numbers
-from eris.training.fast_passes import Passes, Trainee
-from eris.training.fast_probe import Probe, probe
+from eris.training.fast.check import is_checked, is_wrong
+from eris.training.fast.gradients import GroupGradients, class_numbers
+from eris.training.fast.passes import Passes, Trainee
+from eris.training.fast.probe import Probe, probe
 from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss, check_forward
 from eris.training.memory import Memory

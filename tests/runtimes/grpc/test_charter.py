@@ -10,7 +10,7 @@ import pytest
 
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import InvalidSetting, TrainingWarning
-from eris.protocol.charter import differences
+from eris.protocol.authority.charter import differences
 from eris.protocol.codec import encode
 from eris.protocol.messages import Header, Payload, Snapshot
 from eris.runtimes.grpc.charter import charter, message_bytes

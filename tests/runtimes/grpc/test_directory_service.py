@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from eris.core.errors import ErisError
-from eris.protocol.directory import Directory, Impostor, Joined, NotAMember, Refused
+from eris.protocol.authority.directory import Directory, Impostor, Joined, NotAMember, Refused
 from eris.runtimes.grpc.directory import (
     LARGEST_REQUEST,
     DirectoryClient,

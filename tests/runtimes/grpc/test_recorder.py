@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eris.core.errors import ErisError
-from eris.protocol.membership import View
 from eris.protocol.transcript import Record, Transcript, encoded_record
+from eris.protocol.view import View
 from eris.runtimes.grpc.recorder import RECORDS, TRANSCRIPT, Recorder
 from support.killed import killed_while_writing
 from support.limits import files_of_at_most
@@ -66,7 +66,7 @@ def test_a_torn_end_of_any_length_is_cut_off(tmp_path: Path) -> None:
 def test_every_message_survives_the_kill_of_its_process(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from eris.protocol.membership import View\n"
+        "from eris.protocol.view import View\n"
         "from eris.runtimes.grpc.recorder import Recorder\n"
         "recorder = Recorder(Path(sys.argv[1]), 0, 'settings')\n"
         "recorder.in_view(View(('anna', 'ben', 'cleo'), (0, 1, 2), (0, 1), None, 1))\n"

@@ -15,10 +15,10 @@ from eris.core.compress import RandP
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan
 from eris.protocol.codec import decode, encode
-from eris.protocol.member import Member
-from eris.protocol.membership import View
+from eris.protocol.round.member import Member
+from eris.protocol.view import View
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.authority.standing import Scheduled, Standing
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.protocol.schemes import scheme_for
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from eris.core.shards import RandomPlan
-from eris.protocol.client import MOST_LEFT_OUT
-from eris.protocol.member import Member
-from eris.protocol.membership import View
-from eris.protocol.node import MOST_REFUSALS
+from eris.protocol.authority.standing import Scheduled, Standing
+from eris.protocol.round.client import MOST_LEFT_OUT
+from eris.protocol.round.member import Member
+from eris.protocol.round.roles import MOST_REFUSALS
 from eris.protocol.settings import Settings
-from eris.protocol.standing import Scheduled, Standing
+from eris.protocol.view import View
 from eris.runtimes.grpc.health import Health
 from eris.runtimes.grpc.showing import shown
 from eris.testing import initial_model

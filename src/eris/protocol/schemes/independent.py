@@ -23,9 +23,9 @@ from eris.protocol.schemes.scheme import Coding, Reader, Sender
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
-    from eris.protocol.membership import View
-    from eris.protocol.replica import Replica
+    from eris.protocol.round.replica import Replica
     from eris.protocol.settings import Settings
+    from eris.protocol.view import View
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from eris.protocol.schemes.scheme import Coding, Scheme, Sender
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
-    from eris.protocol.replica import Replica
+    from eris.protocol.round.replica import Replica
     from eris.protocol.settings import Settings
 
 

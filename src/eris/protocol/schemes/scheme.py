@@ -33,9 +33,9 @@ from eris.protocol.messages import Contribution, Payload, Result, RevealRequest
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
-    from eris.protocol.membership import View
-    from eris.protocol.replica import Replica
+    from eris.protocol.round.replica import Replica
     from eris.protocol.settings import Settings
+    from eris.protocol.view import View
 
 
 class Scheme:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Protocol
 
 from eris.core.errors import ErisError
-from eris.protocol.membership import View
+from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
+from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.settings import Settings
-from eris.protocol.standing import LOOKAHEAD, Joined, Scheduled, Standing
-from eris.protocol.succession import Candidate, assign
+from eris.protocol.view import View
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
 from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.roster import Roster

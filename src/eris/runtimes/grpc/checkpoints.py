@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from eris.core.errors import ErisError
-from eris.protocol.member import Member
+from eris.protocol.round.member import Member
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.logs import event

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 
 from eris.core.errors import ErisError
 from eris.protocol import directory_pb2 as wire
-from eris.protocol.directory import (
+from eris.protocol.authority.directory import (
     Description,
     Directory,
     Impostor,
@@ -27,6 +27,8 @@ from eris.protocol.directory import (
     NotYet,
     Refused,
 )
+from eris.protocol.authority.history import Mark
+from eris.protocol.authority.standing import Standing
 from eris.protocol.directory_codec import (
     description_from_wire,
     description_to_wire,
@@ -37,8 +39,6 @@ from eris.protocol.directory_codec import (
     standing_from_wire,
     standing_to_wire,
 )
-from eris.protocol.history import Mark
-from eris.protocol.standing import Standing
 from eris.runtimes.grpc.ledger import Ledger
 
 SERVICE = "eris.v1.Directory"

@@ -17,12 +17,12 @@ import numpy as np
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
+from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import Limits, decode, encode
-from eris.protocol.giving import Job
-from eris.protocol.member import Member, Phase
-from eris.protocol.membership import NOBODY
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
-from eris.protocol.standing import Standing
+from eris.protocol.round.giving import Job
+from eris.protocol.round.member import Member, Phase
+from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from eris.core.errors import ErisError
-from eris.protocol.history import Mark, newest
+from eris.protocol.authority.history import Mark, newest
 from eris.runtimes.grpc import storage
 
 MEMORY = "run.json"

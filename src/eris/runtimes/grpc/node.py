@@ -15,11 +15,11 @@ import grpc.aio
 
 from eris.core.errors import ErisError
 from eris.files import tidy
+from eris.protocol.authority.directory import NotAMember
+from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
-from eris.protocol.directory import NotAMember
-from eris.protocol.member import Member, Phase
+from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import model_digest
-from eris.protocol.standing import Joined, Standing
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.authority import DirectoryAuthority, EpochAuthority, RosterAuthority

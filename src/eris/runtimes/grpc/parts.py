@@ -9,8 +9,8 @@ import grpc
 import grpc.aio
 
 from eris.core.errors import ErisError
-from eris.protocol.directory import Directory
-from eris.protocol.history import ANEW
+from eris.protocol.authority.directory import Directory
+from eris.protocol.authority.history import ANEW
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc.attention import Attention
 from eris.runtimes.grpc.directory import DirectoryService

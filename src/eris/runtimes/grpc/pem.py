@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from eris.core.errors import ErisError, InvalidSetting
 from eris.files import PRIVATE, synced
 from eris.files import replace as replace_file
-from eris.protocol.enrolment import NAME
+from eris.protocol.authority.enrolment import NAME
 
 # ca.pem is the authority's file, and any member's certificate may also stand for localhost.
 _TAKEN = ("ca", "localhost")

@@ -15,7 +15,6 @@ from pathlib import Path
 from eris.core.errors import ErisError
 from eris.core.vectors import Vector
 from eris.files import Growing, replace
-from eris.protocol.membership import View
 from eris.protocol.transcript import (
     Record,
     Transcript,
@@ -23,6 +22,7 @@ from eris.protocol.transcript import (
     encoded_record,
     end_of_records,
 )
+from eris.protocol.view import View
 from eris.runtimes.grpc.logs import event
 
 RECORDS, VIEWS, TRANSCRIPT = "records.bin", "views.eris", "transcript.eris"

@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from eris.core.rules import TrimmedMean
+from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.codec import decode, encode
-from eris.protocol.member import Member
-from eris.protocol.membership import View
 from eris.protocol.messages import Outgoing
+from eris.protocol.round.member import Member
 from eris.protocol.settings import Settings
-from eris.protocol.standing import LOOKAHEAD, Scheduled, Standing
+from eris.protocol.view import View
 
 SIZE = 4096
 """Coordinates of the rehearsed model, where the real one has more: loops are compiled for types."""

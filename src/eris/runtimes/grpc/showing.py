@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from eris.protocol.member import Phase
+from eris.protocol.round.member import Phase
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.link import PeerCounters
 from eris.runtimes.grpc.observe import NodeState

@@ -1,0 +1,1 @@
+"""Audits of runs and of recorded messages: what is asked, attacked, reported and drawn."""

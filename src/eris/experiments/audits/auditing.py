@@ -1,0 +1,309 @@
+"""Audits of whole runs: as they happen, or afterwards from what was recorded.
+
+What an audit needs beside the messages is the attacker's: the architecture, the loss, the model
+that everyone started from, and candidates; and the truth about those, which only the statistics
+see. All of it follows from a recipe.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import nn
+
+from eris.audit.accounting import Accounted, accounted
+from eris.audit.attack import Attack, AttackReport, FinalModel, show
+from eris.audit.candidates import Candidates
+from eris.audit.exposure import Exposure
+from eris.audit.gradients import SampleModel
+from eris.audit.linkability import true_owners
+from eris.audit.linked import NeighbourAudit
+from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
+from eris.audit.neighbour import Neighbourhood
+from eris.audit.watch import Watch
+from eris.core.errors import InvalidSetting, one_of
+from eris.core.noise import PrivacyClaim
+from eris.core.vectors import Vector
+from eris.experiments.audits.canaries import canaries_of
+from eris.experiments.audits.observers import FINAL_MODEL, named, usual
+from eris.experiments.runs.assembly import Assembly
+from eris.experiments.runs.store import finite
+from eris.protocol.gossip.peer import GossipSettings
+from eris.protocol.observers import Observer
+from eris.protocol.settings import Settings, model_digest
+from eris.protocol.transcript import Record, Transcript
+from eris.training.gradients import Loss
+from eris.training.options import RunningStatistics
+
+Tell = Callable[[int, int], None]
+"""Told of rounds done, and of how many."""
+
+
+@dataclass(frozen=True)
+class AuditOptions(Levels):
+    """What is asked: observers by name (all usual ones if none), and how thoroughly.
+
+    ``every`` so many rounds are attacked; ``joint`` and ``losses`` observers of each name get the
+    regression and the loss of the completed model as well. ``attacks`` are names in ``ATTACKS``
+    (all of them if none).
+    """
+
+    observers: tuple[str, ...] = ()
+    every: int = 1
+    joint: int = 1
+    losses: int = 1
+    attacks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.attacks:
+            if name not in ATTACKS:
+                raise InvalidSetting("attack", name, one_of([*ATTACKS], name))
+        if self.every < 1:
+            raise InvalidSetting("every", self.every, "at least 1")
+        if not 0 < self.confidence < 1:
+            raise InvalidSetting("confidence", self.confidence, "a number between 0 and 1")
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A run to audit: who was who, and what the attacker has beside the messages."""
+
+    frame: Transcript
+    """Membership and settings; its records are not looked at here."""
+    module: nn.Module
+    loss: Loss
+    initial: Vector
+    candidates: Candidates
+    about: Mapping[str, Any]
+    claim: PrivacyClaim | None = None
+    delta: float = 1e-5
+    noise: float = 0.0
+    """Deviation of the noise on a client's update, as it arrives."""
+    running_statistics: RunningStatistics = "refuse"
+
+    def __post_init__(self) -> None:
+        agreed = self.settings.initial
+        if len(self.initial) != self.settings.n:
+            expected = f"{self.settings.n} parameters, as the transcript's"
+            raise InvalidSetting("model to audit", f"{len(self.initial)} parameters", expected)
+        if agreed and model_digest(self.initial) != agreed:
+            found = f"of SHA-256 {model_digest(self.initial)[:16]}…"
+            expected = f"the one the run started from, {agreed[:16]}…"
+            raise InvalidSetting("initial model", found, expected)
+
+    @property
+    def settings(self) -> Settings | GossipSettings:
+        """What was agreed."""
+        return agreed(self.frame.settings)
+
+    @property
+    def samples(self) -> SampleModel:
+        """What the attacker computes with."""
+        return SampleModel.of(self.module, self.loss, self.candidates, self.running_statistics)
+
+
+def agreed(text: str) -> Settings | GossipSettings:
+    """The settings of a transcript."""
+    gossip = '"kind": "gossip"' in text
+    return GossipSettings.from_canonical(text) if gossip else Settings.from_canonical(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an audit found, and what it found it on."""
+
+    about: Mapping[str, Any]
+    reports: Mapping[str, AttackReport]
+    """By the attack's name."""
+    accounted: Accounted | None = None
+
+    @property
+    def report(self) -> MembershipReport:
+        """That of the membership attack; an empty one if it was not asked for."""
+        found = self.reports.get(Membership.name)
+        return found if isinstance(found, MembershipReport) else MembershipReport()
+
+    def others(self) -> dict[str, Any]:
+        """The figures of all other attacks."""
+        found: dict[str, Any] = {}
+        for name, report in self.reports.items():
+            found |= {} if name == Membership.name else report.figures()
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures as JSON has them; what is infinite is null."""
+        spent = None
+        if self.accounted is not None:
+            spent = asdict(self.accounted) | {"epsilon": self.accounted.epsilon}
+        found = {
+            "about": self.about,
+            **self.report.figures(),
+            "accounted": spent,
+            **self.others(),
+        }
+        return {name: finite(value) for name, value in found.items()}
+
+
+class Audit:
+    """An audit under way: rounds go in, an outcome comes out."""
+
+    def __init__(self, subject: Subject, options: AuditOptions) -> None:
+        self.subject, self.options, self.samples = subject, options, subject.samples
+        names = options.observers or tuple(usual(subject.frame))
+        self._final = FINAL_MODEL in names
+        self.observers: list[Observer] = []
+        self.joint: list[int] = []
+        self.losses: list[int] = []
+        for name in names:
+            found = named(name, subject.frame, options.seed)
+            found = [observer for observer in found if observer not in self.observers]
+            start = len(self.observers)
+            self.joint += range(start, start + min(len(found), options.joint))
+            self.losses += range(start, start + min(len(found), options.losses))
+            self.observers += found
+        self.owners: dict[int, int] = {}
+        """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
+        self.watch = self._watch()
+        self.attacks = [ATTACKS[name](self) for name in options.attacks or ATTACKS]
+
+    def _watch(self) -> Watch | Neighbourhood:
+        subject, settings = self.subject, self.subject.settings
+        if not self.observers:
+            return Neighbourhood(())  # nobody who is sent a message
+        if isinstance(settings, GossipSettings):
+            return Neighbourhood.of(settings, subject.initial, self.observers)
+        return Watch(subject.frame, subject.initial, self.observers)
+
+    def take(self, round: int, records: Sequence[Record]) -> None:
+        """A round's messages."""
+        if isinstance(self.subject.settings, GossipSettings):
+            self.owners |= true_owners(self.subject.settings, records)
+        attacked = (round - 1) % self.options.every == 0
+        show(self.watch, round, records, self.attacks if attacked else ())
+
+    def outcome(self, model: Vector | None, **about: Any) -> Outcome:
+        """What came of it; ``model`` is the trained one, for who sees that only."""
+        options, subject = self.options, self.subject
+        if self._final:
+            if model is None:
+                raise InvalidSetting("observer", FINAL_MODEL, "a run that is finished")
+            for attack in self.attacks:
+                attack.see(FinalModel(model))
+        reports = {attack.name: attack.report() for attack in self.attacks}
+        spent = None if subject.claim is None else accounted(subject.claim, subject.delta)
+        asked = {"audited every": options.every, "audit seed": options.seed}
+        return Outcome({**subject.about, **asked, **about}, reports, spent)
+
+
+def _membership(audit: Audit) -> Attack:
+    subject, asked, options = audit.subject, audit.subject.candidates, audit.options
+    if not audit.observers:
+        return Membership(audit.samples, asked, options)
+    if isinstance(audit.watch, Neighbourhood):
+        return NeighbourAudit(
+            audit.watch.watches, audit.samples, asked, options, owners=audit.owners
+        )
+    exposures = [
+        Exposure(one, asked.clients, subject.settings.n, noise=subject.noise, seed=options.seed)
+        for one in audit.joint
+    ]
+    return MembershipAudit(
+        audit.observers, audit.samples, asked, options,
+        joint=audit.joint, losses=audit.losses, exposures=exposures,
+    )  # fmt: skip
+
+
+ATTACKS: dict[str, Callable[[Audit], Attack]] = {Membership.name: _membership}
+"""What makes each attack, from all that an audit has."""
+
+
+def subject_of(
+    assembly: Assembly, frame: Transcript, candidates: Candidates | None = None
+) -> Subject:
+    """What a recipe says of a run of it; candidates are its canaries unless others are given."""
+    recipe, data = assembly.recipe, assembly.samples
+    asked = "canaries" if candidates is None else "candidates"
+    if candidates is None:
+        candidates = canaries_of(recipe.data.resolved(), recipe.seed, assembly.tokenise)
+    about = assembly.about()
+    sizes = [len(part) for part in data.parts]
+    claim, delta, noise = _privacy(assembly, sum(sizes) / len(sizes))
+    return Subject(
+        frame,
+        assembly.module,
+        assembly.loss,
+        assembly.initial,
+        candidates,
+        {
+            "data": f"{data.source}",
+            "partition": recipe.data.partition,
+            "clients": assembly.clients,
+            "samples trained on": f"{min(sizes)} to {max(sizes)} a client",
+            asked: len(candidates),
+            "model": f"{recipe.model.name}, {len(assembly.initial):,} parameters",
+            "method": recipe.method.name,
+            "rounds": recipe.training.rounds,
+            "seed": recipe.seed,
+            "versions": about["versions"],
+        },
+        claim,
+        delta,
+        noise,
+        recipe.training.running_statistics,
+    )
+
+
+def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, float, float]:
+    """The claim, its δ and the noise on an update: σ on the sum of a step's gradients."""
+    training = assembly.federation.start(assembly.recipe.training.rounds)
+    try:
+        budget = training.privacy
+    finally:
+        training.close()
+    if budget is None:
+        return None, 1e-5, 0.0
+    return budget.claim, budget.delta, budget.claim.sigma / samples
+
+
+def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = None) -> Outcome:
+    """Train a recipe and audit it round by round, without keeping its messages."""
+    rounds = assembly.recipe.training.rounds
+    with assembly.training(record=True) as training:
+        frame = training.transcript
+        assert frame is not None
+        training.note_views(*range(1, rounds + 1))  # they say who will be there to look
+        audit = Audit(subject_of(assembly, frame), options)
+        for round in range(1, rounds + 1):
+            training.step()
+            records, frame.records = frame.records, []
+            audit.take(round, records)
+            if tell is not None:
+                tell(round, rounds)
+        metrics = assembly.evaluate(training)
+        return audit.outcome(training.model, metrics=metrics)
+
+
+def audit_transcript(
+    subject: Subject, transcript: Transcript, options: AuditOptions, tell: Tell | None = None
+) -> Outcome:
+    """Audit a recorded run."""
+    audit = Audit(subject, options)
+    rounds = by_round(transcript)
+    for done, (round, records) in enumerate(sorted(rounds.items()), start=1):
+        audit.take(round, records)
+        if tell is not None:
+            tell(done, len(rounds))
+    return audit.outcome(transcript.final_model)
+
+
+def by_round(transcript: Transcript) -> dict[int, list[Record]]:
+    """A run's messages by the round they are of."""
+    found: dict[int, list[Record]] = defaultdict(list)
+    for record in transcript.records:
+        found[record.message.header.round].append(record)
+    if not found:
+        raise InvalidSetting("transcript", "without a message", "a recorded run")
+    return found

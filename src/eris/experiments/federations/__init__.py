@@ -1,0 +1,1 @@
+"""Federations of real processes on one machine, and what they came to."""

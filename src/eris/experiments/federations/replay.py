@@ -1,0 +1,324 @@
+"""A recorded federation once more, by one central aggregator: from its journals and its trainers.
+
+The journals say what cannot be known beforehand: who was included in which result, and from which
+versions of the segments each client had trained. Everything else is computed again. If the network
+did what it should, every published digest and the final model come out bit for bit, whatever failed
+meanwhile.
+
+Trainers must give the same update for the same model and round, as those without a state of their
+own do. A segment's state is kept for every version, so memory grows with the rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from eris.core.errors import ErisError, InvalidSetting
+from eris.core.shift import difference
+from eris.core.vectors import Vector
+from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.codec import DIGEST_BYTES
+from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.settings import Settings
+from eris.protocol.view import View
+from eris.training.trainer import LocalUpdate, Trainer, as_update
+
+MOST_TRIALS = 64
+"""Combinations of trainings that are tried for a result whose clients trained more than once."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What came out, and every result that did not come out as it was published."""
+
+    model: Vector
+    versions: Mapping[Key, int]
+    """Of every segment: the round of its last result."""
+    results: int
+    """How many results were computed again."""
+    mismatches: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all results are the published ones, bit for bit."""
+        return not self.mismatches
+
+
+@dataclass(frozen=True)
+class Published:
+    """A result as journals have it; ``included`` are names."""
+
+    round: int
+    key: Key
+    previous: int
+    included: tuple[str, ...]
+    withheld: bool
+    digest: str
+
+
+@dataclass(frozen=True)
+class _State:
+    """A segment at one version."""
+
+    model: Vector
+    reference: Vector | None
+    slots: tuple[Vector, ...]
+    updates: int = 0
+
+    @property
+    def digest(self) -> str:
+        """The digest that a result carries."""
+        hashed = hashlib.sha256(self.updates.to_bytes(8, "little"))
+        shift = () if self.reference is None else (self.reference,)
+        for vector in (self.model, *shift, *self.slots):
+            hashed.update(vector.tobytes())
+        return hashed.digest()[:DIGEST_BYTES].hex()
+
+
+Versions = tuple[int, ...]
+"""Of all segments, in the order of the agreement's keys."""
+
+
+def replay(
+    settings: Settings,
+    initial: Vector,
+    trainers: Mapping[str, Trainer],
+    journals: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Replayed:
+    """Compute every result of a federation again from its nodes' journals, by name.
+
+    >>> class Pull:
+    ...     def update(self, parameters, round):
+    ...         return LocalUpdate(parameters - np.float32(1), samples=1)
+    >>> notes = [{"event": "view", "members": ["anna", "ben", "cleo"]}]
+    >>> replay(Settings(n=2), np.zeros(2, np.float32), {"anna": Pull()}, {"anna": notes}).model
+    array([0., 0.], dtype=float32)
+    """
+    return _Replay(settings, initial, trainers, journals).run()
+
+
+def published(journals: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Published]:
+    """The results in the journals, each once, in the order of rounds and segments.
+
+    Two that differ are both in the list: there is never a second one, so that is worth seeing.
+    """
+    members = _members(journals)
+    found: set[Published] = set()
+    for note in _notes(journals, "result"):
+        number, segment = note["segment"]
+        included = tuple(members[client] for client in note["included"])
+        found.add(
+            Published(
+                note["round"],
+                (number, segment),
+                note["previous"],
+                included,
+                note["withheld"],
+                note["digest"],
+            )
+        )
+    return sorted(found, key=lambda result: (result.round, result.key, result.digest))
+
+
+class _Replay:
+    """The central aggregator."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        initial: Vector,
+        trainers: Mapping[str, Trainer],
+        journals: Mapping[str, Sequence[Mapping[str, Any]]],
+    ) -> None:
+        if settings.scheme.in_step or settings.scheme.reveals or settings.plan.rotate:
+            raise InvalidSetting("settings", settings.name, "what a node on a network can do")
+        self.settings, self.trainers = settings, trainers
+        self.results = published(journals)
+        self.agreement = _central(settings, _members(journals))
+        self.initial = self.agreement.coding.enter(initial)
+        self.segments = self.agreement.segments(1)
+        self.trainings = _trainings(journals)
+        self.states = {(key, 0): self._start(segment) for key, segment in self.segments.items()}
+        self.mismatches: list[str] = []
+        self._updates: dict[tuple[str, int, Versions], LocalUpdate] = {}
+
+    def run(self) -> Replayed:
+        """Results one after another, each as soon as what it builds on is there.
+
+        A client may have trained on a segment's result of the very round it contributed to, so the
+        order of rounds alone does not do.
+        """
+        waiting = self.results
+        while waiting:
+            left = [result for result in waiting if not self._recompute(result)]
+            if len(left) == len(waiting):
+                left = self._give_up(left)
+            waiting = left
+        heads = {key: max(v for k, v in self.states if k == key) for key in self.segments}
+        model = self._model(tuple(heads.values()))
+        return Replayed(model, heads, len(self.results), tuple(self.mismatches))
+
+    # -- one result ---------------------------------------------------------------------------
+
+    def _recompute(self, result: Published, *, whatever: bool = False) -> bool:
+        """Whether a result came out as it was published; with ``whatever`` it is kept anyway."""
+        before = self.states.get((result.key, result.previous))
+        if before is None:
+            return False
+        state = None
+        for state in islice(self._candidates(result, before), MOST_TRIALS):
+            if state.digest == result.digest:
+                break
+        if state is None or not (whatever or state.digest == result.digest):
+            return False
+        if state.digest != result.digest:
+            where = f"round {result.round}, segment {result.key}"
+            self.mismatches.append(f"{where}: {state.digest} here, {result.digest} published")
+        self.states.setdefault((result.key, result.round), state)
+        return True
+
+    def _give_up(self, stuck: list[Published]) -> list[Published]:
+        """Nothing comes out any more: note the first result that can be computed at all."""
+        for number, result in enumerate(stuck):
+            if self._recompute(result, whatever=True):
+                return stuck[:number] + stuck[number + 1 :]
+        self.mismatches += [
+            f"round {result.round}, segment {result.key}: what it was made from is not recorded"
+            for result in stuck
+        ]
+        return []
+
+    def _candidates(self, result: Published, before: _State) -> Iterator[_State]:
+        """What a result may have led to: a client that was restarted may have trained twice."""
+        if result.withheld:
+            yield before
+            return
+        self._forget(result.round)
+        choices = [self._based_on(client, result.round) for client in result.included]
+        for chosen in product(*choices):
+            updates = {
+                client: self._update(client, result.round, versions)
+                for client, versions in zip(result.included, chosen, strict=True)
+            }
+            yield self._combined(result, before, updates)
+
+    def _based_on(self, client: str, round: int) -> list[Versions]:
+        """What a client trained from in a round, the last first, as far as it is known here."""
+        return [
+            versions
+            for versions in self.trainings.get((client, round), ())
+            if all(pair in self.states for pair in zip(self.segments, versions, strict=True))
+        ]
+
+    # -- the mathematics ----------------------------------------------------------------------
+
+    def _combined(
+        self, result: Published, before: _State, updates: Mapping[str, LocalUpdate]
+    ) -> _State:
+        """The mean of the included clients' segments, and the server's step along it."""
+        segment, coding, rule = self.segments[result.key], self.agreement.coding, self.settings.rule
+        collector = coding.collector(result.round, segment)
+        for client, update in updates.items():
+            collector.take(self._contribution(result, before, client, update))
+        header = self.agreement.header(len(self.agreement.view.clients), result.round, result.key)
+        included, payload = frozenset(collector.included), collector.finish()
+        assert isinstance(payload, Payload)
+        samples, steps = collector.samples, collector.sample_steps
+        made = Result(header, result.previous, included, samples, steps, payload)
+        direction, reference = coding.move(made, segment, before.reference)
+        count = before.updates + 1
+        model, slots = rule.step(before.model, direction, before.slots, count, steps / samples)
+        return _State(model, reference, tuple(slots), count)
+
+    def _contribution(
+        self, result: Published, before: _State, client: str, update: LocalUpdate
+    ) -> Contribution:
+        """What a client had to send for a result."""
+        segment, coding = self.segments[result.key], self.agreement.coding
+        member, round = self.agreement.view.members.index(client), result.round
+        vector = update.vector
+        if self.settings.rule.normalises_steps:
+            vector = vector / np.float32(update.steps)
+        piece = coding.pick(round, segment, member, segment.gather(vector))
+        if before.reference is not None:
+            piece = difference(piece, coding.pick(round, segment, member, before.reference))
+        payload = coding.encode(piece, segment, round, member)
+        header = self.agreement.header(member, round, result.key)
+        return Contribution(header, result.previous, update.samples, update.steps, payload)
+
+    def _update(self, client: str, round: int, versions: Versions) -> LocalUpdate:
+        name = client, round, versions
+        if name not in self._updates:
+            if client not in self.trainers:
+                raise InvalidSetting("trainers", sorted(self.trainers), f"also one of {client}")
+            made = self.trainers[client].update(self._model(versions), round)
+            update = as_update(made, client, self.settings.n)
+            entered = self.agreement.coding.enter(update.vector)
+            self._updates[name] = replace(update, vector=entered)
+        return self._updates[name]
+
+    def _forget(self, round: int) -> None:
+        """Drop updates of rounds that are over; should one be needed again, it is made again."""
+        for name in [name for name in self._updates if name[1] < round - 1]:
+            del self._updates[name]
+
+    def _model(self, versions: Versions) -> Vector:
+        model = np.empty(self.settings.places, np.float32)
+        for (key, segment), version in zip(self.segments.items(), versions, strict=True):
+            segment.scatter(model, self.states[key, version].model)
+        return self.agreement.coding.leave(model)
+
+    def _start(self, segment: Segment) -> _State:
+        def filled(value: float) -> Vector:
+            return np.full(segment.size, value, np.float32)
+
+        reference = filled(0.0) if self.settings.scheme.shifted else None
+        slots = tuple(filled(value) for value in self.settings.rule.initial)
+        return _State(segment.gather(self.initial), reference, slots)
+
+
+# -- reading journals -----------------------------------------------------------------------------
+
+
+def _notes(
+    journals: Mapping[str, Sequence[Mapping[str, Any]]], event: str
+) -> Iterable[Mapping[str, Any]]:
+    return (note for journal in journals.values() for note in journal if note["event"] == event)
+
+
+def _members(journals: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
+    """All members by their numbers: views only ever add to them."""
+    views = [tuple(note["members"]) for note in _notes(journals, "view")]
+    if not views:
+        raise ErisError("none of the journals has a view: nobody knows who took part")
+    return max(views, key=len)
+
+
+def _trainings(
+    journals: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[tuple[str, int], list[Versions]]:
+    """By client and round: the versions it trained from, the last training first."""
+    found: dict[tuple[str, int], list[Versions]] = defaultdict(list)
+    for name, journal in journals.items():
+        for note in journal:
+            if note["event"] == "trained":
+                versions = tuple(note["based_on"])
+                trainings = found[name, note["round"]]
+                if versions not in trainings:
+                    trainings.insert(0, versions)
+    return dict(found)
+
+
+def _central(settings: Settings, members: tuple[str, ...]) -> Agreement:
+    """All members as clients of a server that owns every shard."""
+    server = len(members)
+    clients = tuple(range(server))
+    view = View((*members, "the server"), clients, (server,) * settings.plan.shards)
+    return Agreement(settings, view)

@@ -1,0 +1,48 @@
+"""What gossip methods share: nodes that mix models, and secrets that simulations repeat."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from functools import partial
+
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
+from eris.methods.method import GossipMethod, Nodes
+from eris.protocol.gossip.mixing import Mixing, MixingPeer
+from eris.protocol.gossip.peer import GossipSettings
+
+
+class MixingMethod(GossipMethod):
+    """A method whose nodes mix whole models; it says how."""
+
+    @abstractmethod
+    def mixing(self, settings: GossipSettings) -> Mixing:
+        """How models are mixed; refuses a graph that cannot be."""
+
+    def nodes(self, settings: GossipSettings) -> Nodes:
+        """Nodes that send their models in every gossip step."""
+        return Nodes(self.mixing(settings).steps, partial(self.neighbour, settings))
+
+    def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
+        """A node's machine, which can be moved by its messages as well."""
+        return MixingPeer(settings, member, initial, self.mixing(settings))
+
+
+def simulated_secret(purpose: str, seed: int) -> int:
+    """A secret for simulations, which must repeat: anyone who knows the public seed can derive it.
+
+    A deployment draws its secrets from the operating system, as
+    :func:`eris.core.noise.secret_seed` does.
+
+    >>> simulated_secret("noise", 1) != simulated_secret("owners", 1)
+    True
+    """
+    text = f"eris/secret/1/{purpose}/{seed}".encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+
+
+def check_secret(name: str, value: int | None) -> None:
+    """Refuse a secret that is no seed of a stream, without repeating it."""
+    if value is not None and not 0 <= value < 1 << 64:
+        raise InvalidSetting(name, "out of range", "an integer from 0 to 2**64 - 1, or None")

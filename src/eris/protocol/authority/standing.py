@@ -1,0 +1,57 @@
+"""What the authority over epochs (a directory, or a roster) tells a member.
+
+A view holds from a round on. An owner may publish results of rounds up to ``through`` only: a new
+view begins after every round anyone may publish in under the old one, so that no round can have
+results of two owners, whatever clocks and networks do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eris.protocol.authority.history import Mark
+from eris.protocol.view import View
+
+LOOKAHEAD = 2
+"""Rounds an owner may publish in beyond the one it has reported."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A view and the first round it holds for."""
+
+    view: View
+    from_round: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A member's place in the federation, as of one answer of the authority.
+
+    ``views`` are in the order of their epochs: the one in force and those that are to come; where
+    two hold for a round, the later does. ``addresses[m]`` is where member m listens, empty while it
+    is not known. ``through`` is the last round whose results this member may publish. ``round`` is
+    the highest round that any member has reported. ``mark`` is of the ledger that says so; a
+    roster has none.
+    """
+
+    me: int
+    views: tuple[Scheduled, ...]
+    addresses: tuple[str, ...]
+    through: int
+    round: int
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The answer to a member that joins, for the first time or again.
+
+    It may have published in rounds up to ``abstain_through`` before it started again, and must not
+    do so now. ``incarnation`` counts its starts.
+    """
+
+    number: int
+    abstain_through: int
+    standing: Standing
+    incarnation: int = 1

@@ -1,0 +1,1 @@
+"""Members that keep a model of their own and exchange it with neighbours."""

@@ -1,0 +1,1 @@
+"""What a member does in the rounds: its client's, its owner's and its replica's part."""

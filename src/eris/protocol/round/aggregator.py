@@ -1,0 +1,305 @@
+"""An owner's half of the round: collect contributions to its segments, publish one result each.
+
+A segment closes when every client has contributed, or at its deadline if enough have; otherwise it
+is withheld and keeps its value. There is exactly one result per segment and round, ever: two, with
+included sets I and I∖{k}, would reveal k's contribution.
+
+Where a scheme hides single contributions, the owner then asks members for what opens the sum over
+exactly the clients it has included. That set never changes any more: if an answer does not come in
+time, the result is withheld.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from eris.core.errors import InvalidSetting, MalformedMessage, RefusedContribution
+from eris.protocol.agreement import Agreement, Key
+from eris.protocol.messages import (
+    Contribution,
+    Header,
+    Outgoing,
+    Payload,
+    Refusal,
+    Result,
+    Reveal,
+    RevealRequest,
+)
+from eris.protocol.round.replica import Replica
+from eris.protocol.schemes.scheme import Asking, Collector
+from eris.protocol.view import View
+
+
+@dataclass
+class _Open:
+    """A segment that is collecting contributions."""
+
+    collector: Collector
+    heard: set[int] = field(default_factory=set)
+    """Included, or refused: nobody else's contribution is worth waiting for."""
+
+
+@dataclass
+class _Revealing:
+    """A segment that is closed, whose sum is not yet open."""
+
+    collector: Collector
+    included: frozenset[int]
+    asked: dict[int, bytes]
+    """Who has not answered yet, and what it was asked."""
+    until: float = math.inf
+    ask_at: float = -math.inf
+
+
+class Aggregator:
+    """One member's aggregator machine for the shards it owns, on the node's replica.
+
+    Memory is that of the segments that are open, not of all clients' shards.
+    """
+
+    def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
+        self.agreement, self.me, self.replica = agreement, me, replica
+        self.keys: list[Key] = []
+        self._owned: frozenset[Key] = frozenset()
+        self._shards: tuple[int, ...] | None = None
+        self._take_up(agreement.view)
+        self.round = 0
+        self._overdue = False
+        self._deadline = float("inf")
+        self._open: dict[Key, _Open] = {}
+        self._closed: set[Key] = set()
+        self._revealing: dict[Key, _Revealing] = {}
+        self.questions: list[Outgoing] = []
+        """To members, about segments that are closed; whoever takes them out sends them."""
+
+    def finish(self) -> list[Result]:
+        """Close the current round whoever was heard: nobody comes later."""
+        return [result for key in self._unclosed() for result in self._close(key)]
+
+    def close(self) -> list[Result]:
+        """Close what enough clients have been heard for; the rest stays open until they are."""
+        ready = [key for key in self._unclosed() if self._may_close(key)]
+        return [result for key in ready for result in self._close(key)]
+
+    def begin(self, round: int, now: float) -> list[Result]:
+        """Enter a round, the one before being finished and its results applied."""
+        self._enter(round, now)
+        return self._settle_turns()
+
+    def receive(self, contribution: Contribution) -> tuple[list[Result], list[Outgoing]]:
+        """Add a contribution; returns results that are complete now and answers to the client."""
+        header = contribution.header
+        key, sender = header.key, header.sender
+        if key not in self._owned:
+            return [], [self._refuse(header, "this node does not own the segment's shard")]
+        if sender not in self.agreement.view_at(header.round).client_set:
+            return [], [self._refuse(header, "the sender is not a client of this federation")]
+        try:
+            self.agreement.coding.check_weight(contribution)
+        except InvalidSetting as error:
+            return [], [self._refuse(header, str(error))]
+        current = header.round == self.round and self._takes(key)
+        if not current or contribution.based_on != self.replica.versions[key]:
+            return [], self._missed(contribution)
+        state = self._open.get(key) or self._begin_segment(key)
+        if sender in state.heard:
+            return [], []
+        answers = self._add(contribution, state)
+        return self._hear(key, sender), answers
+
+    def excuse(self, key: Key, client: int) -> list[Result]:
+        """A client gives nothing to a segment of this round: it is not waited for."""
+        if key not in self._owned or not self._takes(key):
+            return []
+        if key not in self._open:
+            self._begin_segment(key)
+        return self._hear(key, client)
+
+    def _hear(self, key: Key, client: int) -> list[Result]:
+        """A client has said what it had to say; returns the result if that was all."""
+        heard = self._open[key].heard
+        heard.add(client)
+        everyone = len(heard) == len(self.agreement.view_at(self.round).clients)
+        return self._close(key) if (everyone or self._overdue) and self._may_close(key) else []
+
+    def _takes(self, key: Key) -> bool:
+        """Whether a segment still takes contributions."""
+        return key not in self._closed and key not in self._revealing and self._may_publish
+
+    def reveal(self, answer: Reveal) -> list[Result]:
+        """Take in what a member was asked for; returns the result if that was all."""
+        key, sender = answer.header.key, answer.header.sender
+        state = self._revealing.get(key)
+        if state is None or answer.header.round != self.round or sender not in state.asked:
+            return []
+        if answer.included != state.included:
+            raise MalformedMessage("reveal.included", "is not the set that was asked for")
+        del state.asked[sender]
+        payload = state.collector.reveal(sender, answer.data)
+        if payload is None:
+            return []
+        del self._revealing[key]
+        return [self._result(key, state.collector, payload)]
+
+    def tick(self, now: float) -> list[Result]:
+        """Close what is past its deadline."""
+        results = self._wait_for_answers(now)
+        if now >= self._deadline:
+            self._overdue = True
+            results += self.close()
+        return results
+
+    def _wait_for_answers(self, now: float) -> list[Result]:
+        """Ask again, or give up: the set of a closed segment does not shrink."""
+        settings, given_up = self.agreement.settings, []
+        for key, state in list(self._revealing.items()):
+            state.until = min(state.until, now + settings.close_after)
+            if now >= state.until:
+                del self._revealing[key]
+                given_up += self.withhold(key)
+            elif now >= state.ask_at:
+                state.ask_at = now + settings.retry_every
+                self._ask(key, state)
+        return given_up
+
+    def _ask(self, key: Key, state: _Revealing) -> None:
+        header = self.agreement.header(self.me, self.round, key)
+        for member, data in state.asked.items():
+            request = RevealRequest(header, state.included, data)
+            self.questions.append(Outgoing((member,), request))
+
+    def withhold(self, key: Key) -> list[Result]:
+        """Close a segment as it is, whoever was heard; nothing if it is closed already."""
+        if not self._takes(key):
+            return []
+        self._open.pop(key, None)
+        self._closed.add(key)
+        return [self._withheld(key, self.round, self.replica.versions[key])]
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing of the current round is worth waiting for any more."""
+        return not self._revealing and (self._overdue or self._owned <= self._closed)
+
+    @property
+    def wakes_at(self) -> float:
+        """When :meth:`tick` has something to do."""
+        ends = [min(state.until, state.ask_at) for state in self._revealing.values()]
+        over = self._overdue or self._owned <= self._closed
+        return min([math.inf if over else self._deadline, *ends])
+
+    def drop(self, key: Key) -> None:
+        """Forget what was collected for a segment: its state has moved under it.
+
+        Where a set has been named, there is no other one in this round.
+        """
+        self._open.pop(key, None)
+        if self._revealing.pop(key, None) is not None:
+            self._closed.add(key)
+
+    # -- collecting ---------------------------------------------------------------------------
+
+    def _enter(self, round: int, now: float) -> None:
+        self._take_up(self.agreement.view_at(round))
+        self.round = round
+        self._open.clear()
+        self._revealing.clear()
+        self._overdue = False
+        self._deadline = now + self.agreement.settings.close_after
+        self._closed = {key for key in self.keys if self.replica.versions[key] >= round}
+
+    def _take_up(self, view: View) -> None:
+        """Own what the view says."""
+        shards = view.owned_by(self.me)
+        if shards != self._shards:
+            self._shards = shards
+            self.keys = [key for key in self.agreement.keys if key[0] in shards]
+            self._owned = frozenset(self.keys)
+
+    def _begin_segment(self, key: Key) -> _Open:
+        segment = self.agreement.segments(self.round)[key]
+        state = _Open(self.agreement.coding.collector(self.round, segment))
+        self._open[key] = state
+        return state
+
+    def _add(self, contribution: Contribution, state: _Open) -> list[Outgoing]:
+        """Count a contribution in, or refuse it."""
+        try:
+            state.collector.take(contribution)
+        except (RefusedContribution, MalformedMessage) as error:
+            return [self._refuse(contribution.header, str(error))]
+        return []
+
+    def _missed(self, contribution: Contribution) -> list[Outgoing]:
+        """What a client whose contribution cannot count has missed, if anything."""
+        key, sender = contribution.header.key, contribution.header.sender
+        return [
+            Outgoing((sender,), message)
+            for message in self.replica.since(key, contribution.based_on, self.me)
+        ]
+
+    def _refuse(self, header: Header, reason: str) -> Outgoing:
+        back = self.agreement.header(self.me, header.round, header.key)
+        return Outgoing((header.sender,), Refusal(back, reason))
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    def _settle_turns(self) -> list[Result]:
+        """Withhold the last round of each turn that is over and in which this owner was away:
+        shards that are drawn anew need every old one settled, turn by turn."""
+        results = []
+        for key in self.keys:
+            previous = self.replica.versions[key]
+            for end in self.agreement.turn_ends(previous, self.round):
+                results.append(self._withheld(key, end, previous))
+                previous = end
+        return results
+
+    @property
+    def _may_publish(self) -> bool:
+        """An owner that does not yet hold the state its shards are cut from stays silent."""
+        return self.replica.ready(self.round)
+
+    def _unclosed(self) -> list[Key]:
+        if not self.round or not self._may_publish:
+            return []
+        return [key for key in self.keys if self._takes(key)]
+
+    def _may_close(self, key: Key) -> bool:
+        """Whether enough clients have been heard."""
+        state = self._open.get(key)
+        return state is not None and len(state.heard) >= self._enough
+
+    @property
+    def _enough(self) -> int:
+        return self.agreement.enough(max(1, self.round))
+
+    def _withheld(self, key: Key, round: int, previous: int) -> Result:
+        header = self.agreement.header(self.me, round, key)
+        return Result(header, previous, frozenset(), 0, 0, None)
+
+    def _close(self, key: Key) -> list[Result]:
+        """The result of a segment; none yet if members have to be asked first."""
+        state = self._open.get(key)
+        if state is None or len(state.collector.included) < self._enough:
+            return self.withhold(key)
+        del self._open[key]
+        collector = state.collector
+        ending = collector.finish()
+        if isinstance(ending, Asking):
+            included = frozenset(collector.included)
+            self._revealing[key] = _Revealing(collector, included, dict(ending.members))
+            return []
+        return [self._result(key, collector, ending)]
+
+    def _result(self, key: Key, collector: Collector, payload: Payload) -> Result:
+        self._closed.add(key)
+        return Result(
+            self.agreement.header(self.me, self.round, key),
+            self.replica.versions[key],
+            frozenset(collector.included),
+            collector.samples,
+            collector.sample_steps,
+            payload,
+        )

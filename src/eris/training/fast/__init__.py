@@ -1,0 +1,1 @@
+"""Many clients trained in one pass."""
