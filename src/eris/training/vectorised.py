@@ -1,7 +1,7 @@
 """All clients of a simulation with one model in PyTorch, many of them trained in one pass.
 
 Where model and options allow it, the gradients of many clients come from one forward and one
-backward pass (``fast_shared``, ``fast_stacked``); otherwise clients train one after another as
+backward pass (``fast.shared``, ``fast.stacked``); otherwise clients train one after another as
 ``TorchTrainer`` does. Either way a client computes what its own trainer would, and what clients
 keep between rounds can be carried from one way to the other. An update differs from the plain
 loop's by rounding, about 3·10⁻⁷ and at most 10⁻⁵ of its norm, unless rounding carries an activation
@@ -9,7 +9,7 @@ across the kink of a ReLU or of max pooling: then it differs as the loop's own d
 changed in its last bit, by some 10⁻⁴.
 
 Which way is taken depends on the settings, the model, the first samples of the first two clients
-and what a check of real passes finds (``fast_check``), never on how long anything takes. The fast
+and what a check of real passes finds (``fast.check``), never on how long anything takes. The fast
 path does not use PyTorch's own threads. Who shares a pass follows from the clients' numbers and
 sizes and from who takes part, not from ``threads`` and not from which process hosts whom: clients
 are in fixed lanes, passes never cross them, and an engine keeps a lane together.
