@@ -191,6 +191,12 @@ class _OneSight(Sight):
     def shifted(self) -> bool:
         return self.differences
 
+    def left(self, model: Vector) -> Vector:
+        return model
+
+    def placed(self, vector: Vector) -> Vector:
+        return vector
+
     def pieces(self, client: int, *, published: bool = False) -> Pieces:
         return self.by_client[client]
 

@@ -105,6 +105,10 @@ class Sight:
             chosen = np.repeat(which, pieces.sizes)
             move = np.float32(self.rate * steps) * values[chosen]
             model[pieces.coordinates[chosen]] -= move
+        return self.left(model)
+
+    def left(self, model: Vector) -> Vector:
+        """A model as clients evaluate it; undoes :meth:`placed`."""
         return self._known.agreement.coding.leave(model)
 
     def placed(self, vector: Vector) -> Vector:
