@@ -59,6 +59,19 @@ def test_members_in_step_refuse_what_needs_questions() -> None:
         Cohort(Agreement(settings, view), MASKED.initial(seed=1), population)
 
 
+def test_a_round_that_nobody_has_reached_is_not_answered() -> None:
+    """One owner that asks about an absurd round would keep a member from answering all others."""
+    world = World(3, shape=MASKED, kinds=frozenset())
+    world.run_until(1.0)
+    member = next(h.member for h in world.hosts if h.member and h.member.me == 1)
+    owner = member.agreement.view.owners[0]
+    header = replace(member.agreement.header(owner, 1, (0, 0)), round=member.rounds)
+    request = RevealRequest(header, frozenset(range(5)), b"")
+    assert member.receive(request, owner, 1.0) == []
+    assert "nobody else has reached round 14" in list(member.node.refused)[-1]
+    assert not member.node.revealed._sets.keys() & {(14, (0, 0))}
+
+
 # -- bugs -------------------------------------------------------------------------------------
 
 

@@ -39,6 +39,8 @@ class Revealed:
             raise ErisError("this member has started again since")
         if self._replica.versions[key] >= round:
             raise ErisError("the result of that round is known")
+        if round > self._replica.horizon:
+            raise ErisError(f"nobody else has reached round {round}")
         if round + KEPT_ROUNDS < max((known for known, _ in self._sets), default=0):
             raise ErisError("it is too late for that round")
         least = agreement.enough(round)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from eris.protocol.schemes.scheme import Coding, Scheme
-
-if TYPE_CHECKING:
-    from eris.protocol.agreement import Agreement
+from eris.protocol.schemes.scheme import Scheme
 
 
 @dataclass(frozen=True)
@@ -17,10 +14,6 @@ class Dense(Scheme):
 
     name: ClassVar[str] = "dense"
     small_results: ClassVar[bool] = False
-
-    def at(self, agreement: Agreement) -> Coding:
-        """This scheme at work."""
-        return Coding(self, agreement)
 
     def __str__(self) -> str:
         return "all coordinates"

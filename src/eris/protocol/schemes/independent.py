@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting
 from eris.core.shift import advance, estimate
 from eris.core.vectors import Indices, Vector
-from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.messages import Contribution, Result
 from eris.protocol.schemes.masked import MaskCoding, Masked
 from eris.protocol.schemes.scheme import Coding, Reader, Sender
 
@@ -107,18 +106,8 @@ class IndependentCoding(MaskCoding):
         spread[self.places(header.round, segment.key, header.sender)] = values
         return spread
 
-    def size(self, round: int, segment: Segment) -> int:
-        """How many values a result has."""
-        return segment.size
-
-    def publish(self, mean: Vector, round: int) -> Payload:
-        """How a mean travels."""
-        return Payload(encode_values(mean))
-
-    def published(self, result: Result, segment: Segment) -> Vector:
-        """The values of a result, refused if they do not fit."""
-        assert result.payload is not None
-        return decode_values(result.payload.encoded, Encoding.DENSE, segment.size)
+    # Clients keep different coordinates, so results are dense.
+    size, publish, published = Coding.size, Coding.publish, Coding.published
 
     def scale(self, round: int, client: int) -> np.float32:
         """1/p, or n/k."""

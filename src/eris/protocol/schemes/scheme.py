@@ -27,7 +27,7 @@ from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.masks import KeptSet
 from eris.core.rules import ServerRule
-from eris.core.shift import advance, difference, estimate
+from eris.core.shift import advance, difference, estimate, shift_step
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Contribution, Payload, Result, RevealRequest
 
@@ -80,7 +80,7 @@ class Scheme:
 
     def at(self, agreement: Agreement) -> Coding:
         """This scheme at work."""
-        raise NotImplementedError
+        return Coding(self, agreement)
 
     def __str__(self) -> str:
         return self.name
@@ -183,8 +183,8 @@ class Coding:
         return self.published(result, segment)
 
     def gamma(self, segment: Segment) -> float:
-        """The step γ of the reference."""
-        raise NotImplementedError
+        """The step γ of the reference; where nothing is lost, ω is 0."""
+        return shift_step(0.0)
 
     def move(
         self, result: Result, segment: Segment, reference: Vector | None
