@@ -17,9 +17,9 @@ from eris.methods.epidemic import EpidemicLearning
 from eris.methods.muffliato import Muffliato
 from eris.methods.qdpsgd import QDPSGD1
 from eris.protocol.codec import decode
-from eris.protocol.gossip.peer import GossipSettings, starting_model
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.messages import Payload, Share
-from eris.protocol.settings import model_digest
+from eris.protocol.settings import model_digest, starting_model
 from eris.testing.damage import TO_BYTES, TO_FIELDS, Dice
 from eris.testing.synthetic import assert_same_bits
 from support.gossip import METHODS, Gossip, Sent, compose, gossip, updates, vector
@@ -273,11 +273,11 @@ def test_states_and_models_of_another_shape_are_refused(name: str) -> None:
 def test_a_model_that_was_not_agreed_is_refused() -> None:
     model = vector(N, "model")
     agreed = GossipSettings(N, 2, "el", initial=model_digest(model))
-    assert_same_bits(starting_model(agreed, model), model)
+    assert_same_bits(starting_model(agreed.n, agreed.initial, model), model)
     with pytest.raises(
         InvalidSetting, match=r"initial model is 'of SHA-256 .*; expected the agreed"
     ):
-        starting_model(agreed, model + 1)
+        starting_model(agreed.n, agreed.initial, model + 1)
 
 
 @pytest.mark.parametrize("name", ["el", "ako", "q-dpsgd-1", "muffliato", "shatter"])

@@ -20,6 +20,7 @@ from eris.core.prune import Prune
 from eris.core.rules import RULES, FedAvg, ServerRule
 from eris.core.shardmap import ShardMap
 from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan
+from eris.core.vectors import Vector
 from eris.protocol.schemes import SCHEMES, Dense, Scheme
 
 
@@ -161,6 +162,24 @@ def _plain(value: object) -> object:
 def model_digest(model: NDArray[np.float32]) -> str:
     """The name of a model to start from, for :attr:`Settings.initial`."""
     return hashlib.sha256(np.ascontiguousarray(model, "<f4").data).hexdigest()
+
+
+def starting_model(n: int, agreed: str, initial: Vector) -> Vector:
+    """A member's own copy of the model to start from, if it is the agreed one.
+
+    >>> starting_model(2, "", np.ones(3, np.float32))
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: initial model is (3,); expected (2,) coordinates
+    """
+    if initial.shape != (n,):
+        raise InvalidSetting("initial model", initial.shape, f"({n},) coordinates")
+    if not np.isfinite(initial).all():
+        raise InvalidSetting("initial model", "with NaN or infinity", "finite values")
+    if agreed and model_digest(initial) != agreed:
+        found = f"of SHA-256 {model_digest(initial)[:16]}…"
+        raise InvalidSetting("initial model", found, f"the agreed {agreed[:16]}…")
+    return np.array(initial, np.float32)
 
 
 def warn_of_sparse_masks(settings: Settings, stacklevel: int = 2) -> None:

@@ -23,11 +23,11 @@ from eris.protocol.gossip.peer import (
     Piece,
     Turns,
     expect_chunk,
-    starting_model,
     stepped,
     taken,
 )
 from eris.protocol.messages import Outgoing, Payload, Share
+from eris.protocol.settings import starting_model
 
 
 class AccumulatingPeer:
@@ -38,7 +38,7 @@ class AccumulatingPeer:
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, partitions: int) -> None:
         self.settings, self.me, self.partitions = settings, me, partitions
-        self.model = starting_model(settings, initial)
+        self.model = starting_model(settings.n, settings.initial, initial)
         self._turns = Turns(settings, me, phases=1)
         # Peers whose places differ by a multiple of v are sent the same, so they share a row.
         self._rows = min(partitions, settings.nodes - 1)

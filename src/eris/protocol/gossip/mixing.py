@@ -26,11 +26,11 @@ from eris.protocol.gossip.peer import (
     Turns,
     direction,
     expect_chunk,
-    starting_model,
     stepped,
     taken,
 )
 from eris.protocol.messages import Outgoing, Payload, Share
+from eris.protocol.settings import starting_model
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class MixingPeer:
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, mixing: Mixing) -> None:
         self.settings, self.me, self.mixing = settings, me, mixing
-        self.model = starting_model(settings, initial)
+        self.model = starting_model(settings.n, settings.initial, initial)
         self._turns = Turns(settings, me, mixing.steps)
 
     def begin(self, round: int, update: Vector | None) -> list[Outgoing]:

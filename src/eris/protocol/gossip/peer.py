@@ -21,7 +21,6 @@ import numpy as np
 from eris.core.errors import ErisError, InvalidSetting, MalformedMessage, RefusedContribution
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Header, Outgoing, Payload, Share
-from eris.protocol.settings import model_digest
 
 EPOCH = 0
 Reader = Callable[[Payload], Vector]
@@ -256,18 +255,6 @@ def expect_chunk(share: Share, chunk: int) -> None:
     """Refuse a share of a chunk that its sender does not send here now."""
     if share.header.shard != chunk:
         raise ErisError(f"is of chunk {share.header.shard}; expected {chunk}")
-
-
-def starting_model(settings: GossipSettings, initial: Vector) -> Vector:
-    """A member's own copy of the model to start from, if it is the agreed one."""
-    if initial.shape != (settings.n,):
-        raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
-    if not np.isfinite(initial).all():
-        raise InvalidSetting("initial model", "with NaN or infinity", "finite values")
-    if settings.initial and model_digest(initial) != settings.initial:
-        found = f"of SHA-256 {model_digest(initial)[:16]}…"
-        raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
-    return np.array(initial, np.float32)
 
 
 def stepped(me: int, model: Vector, update: Vector | None, rate: float) -> Vector:

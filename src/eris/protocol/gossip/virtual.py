@@ -30,11 +30,11 @@ from eris.protocol.gossip.peer import (
     Turns,
     direction,
     expect_chunk,
-    starting_model,
     stepped,
     taken,
 )
 from eris.protocol.messages import Outgoing, Payload, Share
+from eris.protocol.settings import starting_model
 
 HAND_OUT, EXCHANGE, HAND_BACK = range(3)
 """The phases of a round."""
@@ -141,7 +141,7 @@ class RealNode:
     def __init__(self, shattering: Shattering, me: int, initial: Vector) -> None:
         self.shattering, self.me = shattering, me
         self.settings = shattering.settings
-        self.model = starting_model(self.settings, initial)
+        self.model = starting_model(self.settings.n, self.settings.initial, initial)
         self._turns = Turns(self.settings, me, PHASES)
         ownership = shattering.ownership
         self._virtuals = [ownership.virtual(me, chunk) for chunk in range(ownership.per_node)]

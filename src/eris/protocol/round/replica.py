@@ -25,7 +25,7 @@ from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.round.evidence import State
-from eris.protocol.settings import model_digest
+from eris.protocol.settings import starting_model
 
 
 class Replica:
@@ -33,15 +33,8 @@ class Replica:
 
     def __init__(self, agreement: Agreement, initial: Vector) -> None:
         settings = agreement.settings
-        if initial.shape != (settings.n,):
-            raise InvalidSetting("initial model", initial.shape, f"({settings.n},) coordinates")
-        if not np.isfinite(initial).all():
-            raise InvalidSetting("initial model", "with NaN or infinity", "finite values")
-        if settings.initial and model_digest(initial) != settings.initial:
-            found = f"of SHA-256 {model_digest(initial)[:16]}…"
-            raise InvalidSetting("initial model", found, f"the agreed {settings.initial[:16]}…")
         self.agreement = agreement
-        self._held = agreement.coding.enter(np.array(initial, np.float32))
+        self._held = agreement.coding.enter(starting_model(settings.n, settings.initial, initial))
         """The model as it is cut and replayed."""
         self._model: Vector | None = None
         n = settings.places
