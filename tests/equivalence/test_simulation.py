@@ -14,7 +14,9 @@ from eris.core.prune import Prune
 from eris.core.rules import CoordinateMedian, FedAdam, FedNova
 from eris.core.shards import ContiguousPlan, RandomPlan
 from eris.protocol.agreement import Agreement
-from eris.protocol.schemes import Independent, Masked, Pruned, Quantised
+from eris.protocol.codec import decode
+from eris.protocol.messages import Contribution, Result
+from eris.protocol.schemes import Independent, Masked, Pruned, Quantised, Rotated
 from eris.protocol.settings import Settings
 from eris.runtimes.faults import Fault, FaultPlan
 from eris.runtimes.station import Report
@@ -27,6 +29,7 @@ MODES = {
     "central": Settings(n=N),
     "sharded": Settings(n=N, plan=RandomPlan(5), segment_size=20),
     "dsc": Settings(n=N, plan=RandomPlan(7), scheme=Masked(RandP(0.2))),
+    "rotated": Settings(n=N, plan=RandomPlan(3), scheme=Rotated(RandP(0.1))),
     "rand-k": Settings(n=N, plan=ContiguousPlan(3), scheme=Masked(RandK(30))),
     "paper mode": Settings(n=N, plan=RandomPlan(4), scheme=Independent(RandP(0.2))),
     "quantised": Settings(n=N, plan=RandomPlan(3), scheme=Quantised(QSGD())),
@@ -88,8 +91,7 @@ def test_what_no_network_carries_the_clock_refuses_by_name(mode: str) -> None:
     assert not training.given
 
 
-# Two things differ with a clock. An owner that has heard less than a quorum at its deadline waits
-# for those that are late, where in step it withholds the segment. And a member asks an owner and
+# Two things differ with a clock. A result needs a majority there. And a member asks an owner and
 # four others for what it missed before it goes on without, where in step it finds whoever can be
 # reached; so it may miss the next result of that segment as well. These plans have neither.
 RATES = {
@@ -101,21 +103,42 @@ RATES = {
 }
 
 
-@pytest.mark.parametrize("mode", ["central", "sharded", "dsc", "adam"])
+Said = dict[tuple[int, tuple[int, ...], bytes], set[int]]
+
+
+def first_said(reports: list[Report]) -> Said:
+    """Every contribution and every result as it was published, and whom it reached: what is sent
+    again counts once, and a result that answers a question is for the one who asked."""
+    said: Said = {}
+    for record in (record for report in reports for record in report.records):
+        to_all = len(record.receivers) > 1 and isinstance(decode(record.data), Result)
+        if to_all or isinstance(decode(record.data), Contribution):
+            message = record.sender, record.receivers, record.data
+            said.setdefault(message, set()).update(record.arrived)
+    return said
+
+
+@pytest.mark.parametrize("mode", ["central", "sharded", "dsc", "rotated", "quantised", "adam"])
 @pytest.mark.parametrize("kind", RATES)
-def test_faults_at_rates_lead_to_the_same_model(kind: str, mode: str) -> None:
+def test_faults_at_rates_lead_to_the_same_messages_and_models(kind: str, mode: str) -> None:
     agreement = agreement_of(replace(MODES[mode], min_included=2, quorum=CLIENTS // 2 + 1))
     clock = on_the_clock(agreement, SyntheticTraining(N), faults=replace(RATES[kind]))
     faults = replace(RATES[kind])
     stations = in_step(agreement, SyntheticTraining(N), stations=2, faults=faults)
+    reports: tuple[list[Report], list[Report]] = ([], [])
     included = []
     for round in range(1, 2 * ROUNDS + 1):
         ours, theirs = stations.run_round(round), clock.run_round(round)
+        reports[0].append(ours)
+        reports[1].append(theirs)
         assert_same_bits(stations.models()[0], clock.models()[0], f"round {round}")
         assert ours.included == pytest.approx(theirs.included)
         assert set(ours.clients) == set(theirs.clients)
         included.append(ours.included)
     assert min(share for share in included if share is not None) < 1
+    said, again = (first_said(reports[engine]) for engine in (0, 1))
+    assert said == again
+    assert len(said) > 4 * ROUNDS
     struck = {fault for fault, times in faults.struck.items() if times}
     wanted = {Fault.DROPOUT, Fault.LINK, Fault.STRAGGLE}
     assert struck == wanted if kind == "all" else len(struck) == 1

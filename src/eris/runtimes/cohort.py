@@ -107,7 +107,7 @@ class Cohort:
         elif phase == 2:
             for aggregator in self._owners.values():
                 if aggregator.round == round:
-                    self._closed += aggregator.finish()
+                    self._closed += aggregator.close()
             self._publish(time, round, self._closed, out)
             self._closed = []
         else:

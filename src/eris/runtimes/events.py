@@ -23,7 +23,7 @@ from eris.runtimes.clock import Clock, Seat
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.station import Report
 from eris.training.population import Population
-from eris.training.trainer import PerSampleNoise, check_update
+from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
 
 ENDLESS = 1 << 31
 """A round that nobody reaches."""
@@ -202,10 +202,14 @@ class EventEngine(Clock[Berth]):
     def _train(self, place: Berth, member: Member, job: Job) -> None:
         if place.member is not member or member.job is not job:
             return
-        (update,) = self._population.updates([place.number], job.model, job.round, self._noise)
+        if self.faults.straggles(place.number, job.round):
+            # It is late for this round, however long others wait, and however often it is asked.
+            if place.number not in self._report.clients:
+                self._update(place, job)
+            self.move(place, member.failed(self.now))
+            return
+        update = self._update(place, job)
         name = self.agreement.view.members[place.number]
-        check_update(update, name, len(job.model))
-        self._report.clients[place.number] = update.metrics
         try:
             out = member.trained(update.vector, int(update.samples), int(update.steps), self.now)
             self._report.note_faint(name, member.node.client.sender.lost)
@@ -213,6 +217,12 @@ class EventEngine(Clock[Berth]):
             self._report.refused.append(f"round {job.round}: {error}")
             out = member.failed(self.now)
         self.move(place, out)
+
+    def _update(self, place: Berth, job: Job) -> LocalUpdate:
+        (update,) = self._population.updates([place.number], job.model, job.round, self._noise)
+        check_update(update, self.agreement.view.members[place.number], len(job.model))
+        self._report.clients[place.number] = update.metrics
+        return update
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -234,9 +244,9 @@ class EventEngine(Clock[Berth]):
                 self._report.refused.append(why)
 
     def carry(self, sender: Berth, receiver: Berth, arrive: Callable[[], None]) -> None:
-        """Carry a message, unless the link is down or it is lost."""
+        """Carry a message, unless it is lost, the link is down or its receiver away."""
         self._messages += 1
-        if not self.faults.cut(sender.number, receiver.number, self.round):
+        if not receiver.away and not self.faults.cut(sender.number, receiver.number, self.round):
             for delay in self.faults.deliveries(self._messages):
                 self.at(self.now + delay, arrive)
 

@@ -1,7 +1,7 @@
 """An owner's half of the round: collect contributions to its segments, publish one result each.
 
 A segment closes when every client has contributed, or at its deadline if enough have; otherwise it
-is withheld and keeps its value. There is exactly one result per segment and round, ever: two, with
+keeps its value. There is exactly one result per segment and round, ever: two, with
 included sets I and I∖{k}, would reveal k's contribution.
 
 Where a scheme hides single contributions, the owner then asks members for what opens the sum over
@@ -72,10 +72,6 @@ class Aggregator:
         self._revealing: dict[Key, _Revealing] = {}
         self.questions: list[Outgoing] = []
         """To members, about segments that are closed; whoever takes them out sends them."""
-
-    def finish(self) -> list[Result]:
-        """Close the current round whoever was heard: nobody comes later."""
-        return [result for key in self._unclosed() for result in self._close(key)]
 
     def close(self) -> list[Result]:
         """Close what enough clients have been heard for; the rest stays open until they are."""
