@@ -51,15 +51,19 @@ def _finish(n: int, scale: float, bits: NDArray[np.uint64]) -> KeptSet:
     return KeptSet(n, int(np.bitwise_count(bits).sum()), scale, bits)
 
 
-def fraction_kept(n: int, fraction: float, stream: Stream) -> KeptSet:
-    """Each coordinate with probability ``fraction``, independently.
+def fraction_kept(n: int, fraction: float, stream: Stream, group: int = 0) -> KeptSet:
+    """Each coordinate with probability ``fraction``, independently; for groups, disjoint sets.
 
     The probability is rounded to a multiple of 2⁻³² (at least one), and ``scale`` is the exact
     inverse of what was rounded to, so that the estimate stays unbiased.
     """
     threshold = max(1, round(fraction * 2**32))
     bits = _empty_bits(n)
-    kernels.bits_at_most(bits, np.uint32(threshold - 1), stream.name)
+    kernels.bits_at_most(bits, np.uint32((group + 1) * threshold - 1), stream.name)
+    if group:
+        lower = _empty_bits(n)
+        kernels.bits_at_most(lower, np.uint32(group * threshold - 1), stream.name)
+        bits &= ~lower
     return _finish(n, 2**32 / threshold, bits)
 
 

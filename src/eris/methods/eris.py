@@ -32,7 +32,8 @@ class ERIS:
     ``basis`` is what shared masks act in: the model's ``"coordinates"``, or ``"rotated"`` ones
     without a shift, which is the default below 3 % and trains down to 0.6 %. For less, leave the
     momentum to the server rule fedavgm: ``limit`` is about the greatest length of its steps (0:
-    any; rotated, if left out, 3.4 % of the initial model's norm).
+    any; rotated, if left out, 3.4 % of the initial model's norm). ``mask_groups`` of at least five
+    clients have a rotated kept set each: more is published, of smaller crowds.
     ``plan`` is random, interleaved or contiguous, or comes from ``capacities`` (one number an
     aggregator, say its bandwidth). ``rotate`` draws the shards anew every that many rounds.
     ``masks="independent"`` is the paper's mode; its download is dense. ``privacy`` adds local
@@ -54,6 +55,7 @@ class ERIS:
     masks: Literal["shared", "independent"] = "shared"
     basis: Basis | None = None
     limit: float | None = None
+    mask_groups: int = 1
     privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "eris"
     paper: ClassVar[str] = "ERIS: Federated Shard Aggregation"
@@ -108,8 +110,14 @@ class ERIS:
         if self.masks == "independent":
             if not isinstance(compressor, MaskCompressor):
                 raise InvalidSetting("masks", "independent", "rand-p or rand-k as the compressor")
-            for name, value in (("basis", self.basis), ("limit", self.limit)):
-                if value not in (None, "coordinates"):
+            wanted = {"basis": self.basis, "limit": self.limit, "mask_groups": self.mask_groups}
+            for name, value in wanted.items():
+                if value not in (None, "coordinates", 1):
                     raise InvalidSetting(name, value, "none: it is of masks that clients share")
             return Independent(compressor)
-        return scheme_for(compressor, basis=self.basis, limit=self.limit)
+        if self.mask_groups != 1 and self.privacy is not None:
+            expected = "1 beside epsilon: noise is of the mean over all clients, not over a group"
+            raise InvalidSetting("mask_groups", self.mask_groups, expected)
+        return scheme_for(
+            compressor, basis=self.basis, limit=self.limit, mask_groups=self.mask_groups
+        )

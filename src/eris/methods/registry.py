@@ -71,8 +71,8 @@ def create(name: str, **settings: Any) -> Method | GossipMethod:
     Traceback (most recent call last):
     ...
     eris.core.errors.InvalidSetting: setting of eris is 'kept_fractoin'; expected one of \
-aggregators, kept_fraction, compressor, plan, capacities, rotate, masks, basis, limit, epsilon, \
-delta, clip, calibration (did you mean 'kept_fraction'?)
+aggregators, kept_fraction, compressor, plan, capacities, rotate, masks, basis, limit, \
+mask_groups, epsilon, delta, clip, calibration (did you mean 'kept_fraction'?)
     """
     method, known = _known(name), settings_of(name)
     for setting in settings:

@@ -77,9 +77,9 @@ def _results(member: Member, key: Key) -> list[Result]:
         owner = agreement.view_at(round).owners[key[0]]
         if owner == NOBODY or (owner == member.me and round <= member.round + 1):
             continue
-        values = np.full(agreement.coding.size(round, segment), FORGED, np.float32)
-        payload = agreement.coding.publish(values, round)
         included = frozenset(agreement.view_at(round).clients)
+        count = agreement.coding.size(round, segment, min(included))
+        payload = agreement.coding.publish(np.full(count, FORGED, np.float32), round)
         samples, header = 3 * len(included), replace(_header(member, round, key), sender=owner)
         previous = min(replica.versions[key], round - 1)
         found.append(Result(header, previous, included, samples, samples, payload))

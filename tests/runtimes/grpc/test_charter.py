@@ -89,9 +89,10 @@ def test_every_agreed_setting_is_in_the_charter(tmp_path: Path) -> None:
         "rule": '"fednova"', "rule_options": "{ learning_rate = 0.5 }", "min_included": "2",
         "quorum": "4", "close_after": "1", "catch_up_after": "16", "retry_every": "1",
         "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',
-        "limit": "0.3",
+        "limit": "0.3", "mask_groups": "2",
     }  # fmt: skip
     beside = {"basis": "+kept_fraction = 0.02"}
+    beside["mask_groups"] = beside["basis"]
     beside["limit"] = beside["basis"] + '\nrule = "fedavgm"\nlimit = 1'
     assert set(other) == {item.name for item, _ in settings_of(FederationTable)}
     for key, value in other.items():

@@ -26,9 +26,10 @@ _NAMES = {
     "rule.kind": "federation.rule",
     "scheme.kind": "federation.basis",
     "scheme.limit": "federation.limit",
+    "scheme.groups": "federation.mask_groups",
 }
 _KINDS = {kind.__name__: name for name, kind in RULES.items()}
-_KINDS |= {"Masked": "coordinates", "Rotated": "rotated"}
+_KINDS |= {"Masked": "coordinates", "Rotated": "rotated", "Grouped": "rotated"}
 """Parts by the words that ``node.toml`` has for them."""
 
 
@@ -77,6 +78,8 @@ def _telling(keys: list[str]) -> list[str]:
         follows.add("initial")  # models of two sizes cannot be equal
     if "scheme.compressor.kept_fraction" in keys:
         follows |= {"scheme.kind", "scheme.compressor.kind"}
+    if "scheme.groups" in keys:
+        follows.add("scheme.kind")  # rotated, in groups
     follows.add("scheme.shift")  # of the basis and the limit
     if any(key in ("n", "plan.shards") or key.startswith("scheme.") for key in keys):
         follows.add("segment_size")

@@ -6,6 +6,7 @@ from eris.core.compress import Compressor, MaskCompressor, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
 from eris.protocol.schemes.dense import Dense
+from eris.protocol.schemes.grouped import Grouped
 from eris.protocol.schemes.independent import Independent
 from eris.protocol.schemes.masked import Masked
 from eris.protocol.schemes.pruned import Pruned
@@ -13,7 +14,9 @@ from eris.protocol.schemes.quantised import Quantised
 from eris.protocol.schemes.rotated import Rotated
 from eris.protocol.schemes.scheme import Asking, Coding, Collector, Reader, Scheme, Sender
 
-SCHEMES: tuple[type[Scheme], ...] = (Dense, Masked, Rotated, Quantised, Pruned, Independent)
+SCHEMES: tuple[type[Scheme], ...] = (
+    Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent,
+)  # fmt: skip
 
 Basis = Literal["coordinates", "rotated"]
 ROTATED_BELOW = 0.03
@@ -26,6 +29,7 @@ __all__ = [
     "Coding",
     "Collector",
     "Dense",
+    "Grouped",
     "Independent",
     "Masked",
     "Pruned",
@@ -43,11 +47,12 @@ def scheme_for(
     *,
     basis: Basis | None = None,
     limit: float | None = None,
+    mask_groups: int = 1,
 ) -> Scheme:
     """The scheme in which a compressor is used, with masks that all clients share.
 
     ``basis`` is what masks act in; by default rotated if rand-p keeps less than 3 %. ``limit`` is
-    :class:`Masked`'s.
+    :class:`Masked`'s, ``mask_groups`` the groups of :class:`Grouped` ones.
 
     >>> scheme_for(RandP(0.1)).name, scheme_for(RandP(0.01)).name, scheme_for(None).name
     ('masked', 'rotated', 'dense')
@@ -57,10 +62,15 @@ def scheme_for(
     if isinstance(compressor, MaskCompressor):
         sparse = isinstance(compressor, RandP) and compressor.kept_fraction < ROTATED_BELOW
         if basis == "rotated" or (basis is None and sparse):
+            if mask_groups != 1:
+                return Grouped(compressor, limit=limit, groups=mask_groups)
             return Rotated(compressor, limit=limit)
+        if mask_groups != 1:
+            raise InvalidSetting("mask_groups", mask_groups, "1, or masks in a rotated basis")
         return Masked(compressor, shift=limit is None, limit=limit)
-    for name, value in (("basis", basis), ("limit", limit)):
-        if value not in (None, "coordinates"):
+    wanted = ("basis", basis), ("limit", limit), ("mask_groups", mask_groups)
+    for name, value in wanted:
+        if value not in (None, "coordinates", 1):
             raise InvalidSetting(name, value, "none: it is of masks, with rand-p or rand-k")
     match compressor:
         case None:

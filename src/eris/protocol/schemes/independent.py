@@ -67,7 +67,7 @@ class IndependentCoding(MaskCoding):
         super().__init__(scheme, agreement)
         self._unbiased = scheme.estimate == "unbiased"
 
-    def who(self, client: int) -> int:
+    def who(self, round: int, client: int) -> int:
         """Whose mask a client uses: its own."""
         return client + 1
 

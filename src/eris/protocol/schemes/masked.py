@@ -58,13 +58,17 @@ class Masked(Scheme):
         """The share of ``n`` coordinates that a client sends."""
         return 1 / (1 + self.compressor.omega(n))
 
+    def published_share(self, n: int) -> float:
+        """The share of ``n`` coordinates that results have."""
+        return self.kept_share(n)
+
     def caution(self, settings: Settings) -> str:
         """What a user should know before training with it.
 
         Masks that all clients share do not average out: their variance is that of one client's.
         With 0.6 % kept LeNet-5 diverges on MNIST at the step at which the paper's mode trains.
         """
-        if self.limit or self.kept_share(settings.places) >= LEAST_SHARED:
+        if self.limit or self.published_share(settings.places) >= LEAST_SHARED:
             return ""
         return (
             f"less than {LEAST_SHARED:.0%} of the coordinates are kept, by masks that all clients "
@@ -97,7 +101,7 @@ class Masked(Scheme):
             return math.inf
         n, beta = settings.places, rule.momentum
         # × ÷ √ alone, each rounded alike everywhere.
-        room = math.sqrt((1 - beta * beta) / (self.kept_share(n) * n))
+        room = math.sqrt((1 - beta * beta) / (self.published_share(n) * n))
         return self.limit * room / rule.learning_rate
 
     def at(self, agreement: Agreement) -> Coding:
@@ -131,17 +135,17 @@ class MaskCoding(Coding):
 
     # -- kept sets ----------------------------------------------------------------------------
 
-    def who(self, client: int) -> int:
+    def who(self, round: int, client: int) -> int:
         """Whose mask a client uses: 0 is everybody's."""
         return 0
 
     def stream(self, round: int, client: int = 0) -> Stream:
         """The stream behind a kept set."""
-        return Stream(self.agreement.settings.seed, "mask", round, self.who(client))
+        return Stream(self.agreement.settings.seed, "mask", round, self.who(round, client))
 
     def tag(self, round: int, client: int = 0) -> int:
         """The 64-bit name of that stream on the wire."""
-        who = (round, self.who(client))
+        who = (round, self.who(round, client))
         if who not in self._tags:
             self._forget(round)
             name = self.stream(round, client).name
@@ -150,12 +154,15 @@ class MaskCoding(Coding):
 
     def kept(self, round: int, client: int = 0) -> KeptSet:
         """The kept set of a round."""
-        who = (round, self.who(client))
+        who = (round, self.who(round, client))
         if who not in self._sets:
             self._forget(round)
-            n = self.agreement.settings.places
-            self._sets[who] = self.compressor.kept(n, self.stream(round, client))
+            self._sets[who] = self.draw(round, client)
         return self._sets[who]
+
+    def draw(self, round: int, client: int) -> KeptSet:
+        """The kept set of a round, derived."""
+        return self.compressor.kept(self.agreement.settings.places, self.stream(round, client))
 
     def places(self, round: int, key: Key, client: int = 0) -> Indices:
         """Where in a segment the kept coordinates are."""
@@ -170,7 +177,7 @@ class MaskCoding(Coding):
         return values[self.places(round, segment.key, client)]
 
     def _kept_in(self, round: int, key: Key, client: int) -> tuple[Indices, Indices]:
-        name = (round, self.who(client), key)
+        name = (round, self.who(round, client), key)
         if name not in self._within:
             self._forget(round)
             coordinates = self.agreement.segments(round)[key].coordinates
@@ -180,7 +187,7 @@ class MaskCoding(Coding):
 
     def layout(self, round: int, client: int) -> tuple[Indices, Indices]:
         """The coordinates of all that a client sends, and the segments' edges among them."""
-        who = (round, self.who(client))
+        who = (round, self.who(round, client))
         if who not in self._layouts:
             self._layouts[who] = self._laid_out(round, client)
         return self._layouts[who]
@@ -216,30 +223,34 @@ class MaskCoding(Coding):
         count = len(self.places(round, segment.key, sender))
         return decode_values(contribution.payload.encoded, Encoding.KEPT, count)
 
-    def size(self, round: int, segment: Segment) -> int:
-        """How many values a result has."""
-        return len(self.places(round, segment.key))
+    def size(self, round: int, segment: Segment, client: int) -> int:
+        """How many values are combined of a segment, where this client's are among them."""
+        return len(self.places(round, segment.key, client))
 
     def publish(self, mean: Vector, round: int) -> Payload:
         """How a mean travels: as small as what it is of."""
         return Payload(encode_values(mean, Encoding.KEPT), self.tag(round))
 
+    def published_in(self, result: Result, segment: Segment) -> Indices:
+        """Where in a segment a result's values are."""
+        return self.places(result.header.round, segment.key)
+
     def published(self, result: Result, segment: Segment) -> Vector:
         """The values of a result, refused if they do not fit."""
         assert result.payload is not None
-        round = result.header.round
-        if result.payload.stream != self.tag(round):
+        if result.payload.stream != self.tag(result.header.round):
             raise MalformedMessage("result.payload.stream", "names another round's kept set")
-        return decode_values(result.payload.encoded, Encoding.KEPT, self.size(round, segment))
+        count = len(self.published_in(result, segment))
+        return decode_values(result.payload.encoded, Encoding.KEPT, count)
 
     def increment(self, result: Result, segment: Segment) -> Vector:
         """The mean on all coordinates of the segment: 1/p makes it unbiased, once."""
-        round = result.header.round
-        values = self.published(result, segment) * np.float32(self.kept(round).scale)
+        scale = self.kept(result.header.round, min(result.included)).scale
+        values = self.published(result, segment) * np.float32(scale)
         if self._largest < math.inf:
             np.clip(values, -self._largest, self._largest, out=values)
         increment = np.zeros(segment.size, np.float32)
-        increment[self.places(round, segment.key)] = values
+        increment[self.published_in(result, segment)] = values
         return increment
 
     @cached_property

@@ -68,7 +68,7 @@ class Rotated(Masked):
                 f"in a rotated basis {settings.rule.name} is another algorithm, for it scales "
                 "places one by one; nobody has tried it"
             )
-        if self.limit or self.kept_share(settings.places) >= LEAST_ROTATED:
+        if self.limit or self.published_share(settings.places) >= LEAST_ROTATED:
             return ""
         return (
             f"less than {LEAST_ROTATED:.1%} of the coordinates are kept: training may diverge; "

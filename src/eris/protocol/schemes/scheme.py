@@ -163,8 +163,8 @@ class Coding:
         """The values that are combined."""
         return self.read(contribution, segment)
 
-    def size(self, round: int, segment: Segment) -> int:
-        """How many values a result has."""
+    def size(self, round: int, segment: Segment, client: int) -> int:
+        """How many values are combined of a segment, where this client's are among them."""
         return segment.size
 
     def publish(self, mean: Vector, round: int) -> Payload:
@@ -317,11 +317,11 @@ class Asking:
 class Collector:
     """An owner's half: contributions go in, one payload comes out."""
 
-    def __init__(self, coding: Coding, round: int, segment: Segment) -> None:
+    def __init__(self, coding: Coding, round: int, segment: Segment, client: int = 0) -> None:
         settings = coding.agreement.settings
         self._coding, self._round, self._segment = coding, round, segment
         self._mean: Mean = settings.rule.collector(
-            coding.size(round, segment), settings.precision, settings.non_finite
+            coding.size(round, segment, client), settings.precision, settings.non_finite
         )
         self.included: set[int] = set()
         self.sample_steps = 0
@@ -342,7 +342,11 @@ class Collector:
 
     def finish(self) -> Payload | Asking:
         """What is published of the included clients' contributions, or what is missing for it."""
-        return self._coding.publish(self._mean.result(), self._round)
+        return self._coding.publish(self.mean(), self._round)
+
+    def mean(self) -> Vector:
+        """The mean of what was taken, or what the rule has instead."""
+        return self._mean.result()
 
     def reveal(self, member: int, data: bytes) -> Payload | None:
         """Take in a member's answer; what is published once all are there."""

@@ -158,6 +158,9 @@ class FederationTable(Table):
         default=None, empty="no limit; required where the basis is rotated and the rule fedavgm",
         example=0.3,
     )  # fmt: skip
+    mask_groups: int = setting(
+        "Groups of five clients or more, each with a rotated kept set of its own.", default=1
+    )
     rule: str = setting(f"What a mean does to the model: {', '.join(RULES)}.", default="fedavg")
     rule_options: Mapping[str, Any] = setting(
         "Settings of the rule, such as learning_rate.",

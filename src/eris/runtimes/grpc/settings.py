@@ -179,7 +179,10 @@ class NodeSettings(Table):
         """How segments travel."""
         kept = self.federation.kept_fraction
         compressor = None if kept is None else RandP(kept)
-        return scheme_for(compressor, basis=self.federation.basis, limit=self.federation.limit)
+        ours = self.federation
+        return scheme_for(
+            compressor, basis=ours.basis, limit=ours.limit, mask_groups=ours.mask_groups
+        )
 
     def _segment_size(self, n: int) -> int:
         """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
