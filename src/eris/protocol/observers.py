@@ -21,22 +21,18 @@ class Carried(Protocol):
     @property
     def sender(self) -> int:
         """Who sent it."""
-        ...
 
     @property
     def receivers(self) -> tuple[int, ...]:
         """Whom it was sent to."""
-        ...
 
     @property
     def arrived(self) -> set[int]:
         """Whom it reached."""
-        ...
 
     @property
     def message(self) -> Message:
         """What it says."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -123,27 +123,21 @@ class Station(Protocol):
     @property
     def phases(self) -> int:
         """How many times a round calls ``act``."""
-        ...
 
     def act(self, round: int, phase: int, inbox: Sequence[Parcel]) -> Outbox:
         """Take in what came, let the members act, and return what is for members elsewhere."""
-        ...
 
     def report(self) -> Report:
         """What happened since this was last asked; called once after the last phase."""
-        ...
 
     def models(self) -> dict[int, Vector]:
         """The models of hosted members by number; a single one where all hold the same."""
-        ...
 
     def state(self) -> dict[str, Vector]:
         """Everything that is needed to continue from the end of a round."""
-        ...
 
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""
-        ...
 
 
 class Post:

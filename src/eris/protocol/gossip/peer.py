@@ -103,28 +103,22 @@ class Peer(Protocol):
         Without an update (a member without data, or away from training) there is no local step.
         An update that leads out of float32 is refused before anything has changed.
         """
-        ...
 
     def receive(self, message: Share, source: int) -> None:
         """Note a message; one that makes no sense here raises and changes nothing."""
-        ...
 
     def turn(self, phase: int) -> list[Outgoing]:
         """All messages of ``phase`` have been delivered: fold them in, return the next phase's."""
-        ...
 
     @property
     def model(self) -> Vector:
         """The member's model; empty for a member that has none."""
-        ...
 
     def state(self) -> dict[str, Vector]:
         """All that is kept between rounds, as copies."""
-        ...
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a state, between rounds, to the same bits."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,11 +162,9 @@ class Neighbour(Protocol):
     @property
     def model(self) -> Vector:
         """The own average now."""
-        ...
 
     def overhear(self, round: int, own: Sequence[Arrived], came: Sequence[Arrived]) -> list[Piece]:
         """What the node sent and received in a round; gives the pieces of others."""
-        ...
 
 
 def direction(before: Vector, values: Vector, settings: GossipSettings) -> Vector:

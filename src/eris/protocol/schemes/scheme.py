@@ -296,15 +296,12 @@ class Mean(Protocol):
     @property
     def weight(self) -> int:
         """The sum of the samples."""
-        ...
 
     def add(self, values: Vector, samples: int, client: object) -> None:
         """Count a client's values in."""
-        ...
 
     def result(self) -> Vector:
         """Their mean, or what the rule has instead."""
-        ...
 
 
 @dataclass(frozen=True)
