@@ -8,7 +8,6 @@ Nothing here can change the node, and there is no update or model in what it sho
 from __future__ import annotations
 
 import errno
-import ipaddress
 import json
 import logging
 import socket
@@ -26,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from eris.core.errors import ErisError
-from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, written
+from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, ip, written
 from eris.runtimes.grpc.journal import plain
 from eris.runtimes.grpc.logs import event
 
@@ -164,7 +163,8 @@ class StatusServer:
         self._thread.start()
         where = written(self.host, port)
         event(_LOGGER, logging.INFO, "serving metrics and health", at=where)
-        if not _is_loopback(self._server.server_address[0]):
+        found = ip(str(self._server.server_address[0]))
+        if found is None or not found.is_loopback:
             warning = "metrics and status can be read by whoever reaches this address"
             event(_LOGGER, logging.WARNING, warning, at=where)
         return port
@@ -294,10 +294,3 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are logged for those who look for them."""
         event(_LOGGER, logging.DEBUG, "request", client=self.client_address[0], line=format % args)
-
-
-def _is_loopback(host: object) -> bool:
-    try:
-        return ipaddress.ip_address(str(host)).is_loopback
-    except ValueError:
-        return False

@@ -19,6 +19,7 @@ from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
 from eris.runtimes.grpc.charter import charter, message_bytes
+from eris.runtimes.grpc.pem import checked_name
 from eris.runtimes.grpc.roster import Roster, RosterMember
 from eris.runtimes.grpc.sections import (
     CheckpointTable,
@@ -29,7 +30,6 @@ from eris.runtimes.grpc.sections import (
     ObserveTable,
     TLSTable,
     TrainingTable,
-    named,
 )
 from eris.tables import (
     Table,
@@ -212,7 +212,7 @@ class NodeSettings(Table):
         ``values`` go by their keys, such as "federation.rounds". What is required and not among
         them has an example's value.
         """
-        named("node.name", name)
+        checked_name(name, "node.name")
         given = _examples(name, values or {}) | dict(values or {})
         return explained(NodeSettings, put(NodeSettings, {}, given))
 
