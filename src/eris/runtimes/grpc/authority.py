@@ -19,7 +19,7 @@ from eris.protocol.view import View
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
 from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.roster import Roster
-from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
 from eris.runtimes.grpc.storage import replace
 
 LEDGER = "ledger.json"
@@ -150,13 +150,11 @@ class RosterAuthority:
 
 def roster_view(roster: Roster, settings: Settings) -> View:
     """The one view of a federation with a roster."""
-    shard_map = settings.shard_map()
-    sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
     numbered = list(enumerate(roster.members))
     candidates = [Candidate(number, 1.0, True) for number, m in numbered if m.aggregator]
     clients = tuple(number for number, member in numbered if member.client)
     names = tuple(member.name for member in roster.members)
-    return View(names, clients, assign(sizes, candidates), epoch=1)
+    return View(names, clients, assign(shard_sizes(settings), candidates), epoch=1)
 
 
 def write_ledger(folder: Path, through: int) -> None:

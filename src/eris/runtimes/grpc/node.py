@@ -26,12 +26,11 @@ from eris.runtimes.grpc.authority import DirectoryAuthority, EpochAuthority, Ros
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
-from eris.runtimes.grpc.ending import evaluated
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.memory import Memory
-from eris.runtimes.grpc.observe import NodeState, StatusServer
+from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
 from eris.runtimes.grpc.parts import (
     directory_channel,
     hosted_directory,
@@ -41,7 +40,6 @@ from eris.runtimes.grpc.parts import (
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
-from eris.runtimes.grpc.showing import shown
 from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
@@ -351,7 +349,7 @@ class NetworkNode:
         """Write the model, and say that it is final and how good; its digest."""
         self._write_model(driver)
         digest, rounds = model_digest(driver.member.model), driver.member.rounds
-        evaluating = in_thread(evaluated, self.learner, driver.member.model)
+        evaluating = in_thread(learners.evaluated, self.learner, driver.member.model)
         metrics, problem = await self._until(evaluating) or ({}, "")
         problem = driver.health.verdict() or problem
         told = {"problem": problem} if problem else {}
@@ -386,17 +384,10 @@ class NetworkNode:
 
     async def _status(self) -> dict[str, Any]:
         """What the node shows; asked in the event loop, so an answer means that it runs."""
-        driver, transport = self._driver, self._transport
-        if driver is None or transport is None:
+        if self._driver is None:
             return NodeState(name=self.name, reason=self._reason).mapping()
-        return shown(
-            driver,
-            transport.counters,
-            name=self.name,
-            address=self.address,
-            reason=self._reason,
-            saved_at=self._checkpoints.saved_at,
-        )
+        saved_at = self._checkpoints.saved_at
+        return shown(self._driver, self.name, self.address, self._reason, saved_at)
 
     async def _until(self, work: Any) -> Any:
         """Await something, unless the node is stopped first; then None."""

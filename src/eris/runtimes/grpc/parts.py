@@ -12,21 +12,14 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.history import ANEW
 from eris.protocol.settings import Settings
-from eris.runtimes.grpc.attention import Attention
-from eris.runtimes.grpc.directory import DirectoryService
+from eris.runtimes.grpc.directory import Attention, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.memory import Memory
-from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
 from eris.runtimes.grpc.tls import Identity, peer_identity
 
 DIRECTORY_FILE = "directory.sqlite"
-
-
-def shard_sizes(agreed: Settings) -> list[int]:
-    """Coordinates of every shard."""
-    shard_map = agreed.shard_map()
-    return [shard_map.size(shard) for shard in range(shard_map.shards)]
 
 
 def renewed_after(settings: NodeSettings) -> float:

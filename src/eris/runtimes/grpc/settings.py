@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,6 @@ from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
-from eris.runtimes.grpc.charter import charter, message_bytes
 from eris.runtimes.grpc.pem import checked_name
 from eris.runtimes.grpc.roster import Roster, RosterMember
 from eris.runtimes.grpc.sections import (
@@ -191,12 +191,18 @@ class NodeSettings(Table):
         return min(usual, math.ceil(MESSAGE_VALUES / (self.federation.kept_fraction or 1)))
 
     def charter(self, agreed: Settings) -> str:
-        """The agreement as the text that the directory compares."""
-        return charter(agreed, self.federation.rounds, self.start_with)
+        """The agreement, how long it is to last and how many members begin, as canonical text."""
+        also = {"rounds": self.federation.rounds, "start_with": self.start_with}
+        return json.dumps(json.loads(agreed.canonical) | also, sort_keys=True)
 
     def message_bytes(self, agreed: Settings) -> int:
-        """The largest message this node takes."""
-        needed, given = message_bytes(agreed), self.limits.message_bytes
+        """The largest message this node takes; the snapshot of the largest segment has to pass.
+
+        It has model, reference and the rule's slots at four bytes a coordinate; the rest has room.
+        """
+        vectors, given = 2 + len(agreed.rule.initial), self.limits.message_bytes
+        largest = segment_length(max(shard_sizes(agreed)), agreed.segment_size)
+        needed = largest * vectors * 4 + (64 << 10)
         if given is not None and given < needed:
             with located(self.path, self.origins):
                 expected = f"at least {needed}, which this model needs"
@@ -215,6 +221,12 @@ class NodeSettings(Table):
         checked_name(name, "node.name")
         given = _examples(name, values or {}) | dict(values or {})
         return explained(NodeSettings, put(NodeSettings, {}, given))
+
+
+def shard_sizes(agreed: Settings) -> list[int]:
+    """Coordinates of every shard."""
+    shard_map = agreed.shard_map()
+    return [shard_map.size(shard) for shard in range(shard_map.shards)]
 
 
 def reference() -> str:
