@@ -29,7 +29,6 @@ class Post:
         listen: str = "127.0.0.1:0",
         limits: TransportLimits = QUICK,
         identify: Callable[[Context], str | None] = lambda context: peer_identity(context)[0],
-        jitter: Callable[[float], float] = lambda seconds: seconds,
     ) -> None:
         self.got: list[tuple[str, bytes]] = []
         self.states: list[tuple[str, bool, str]] = []
@@ -47,7 +46,6 @@ class Post:
             identify=identify,
             limits=limits,
             on_state=self._on_state,
-            jitter=jitter,
         )
 
     async def __aenter__(self) -> Post:

@@ -40,6 +40,7 @@ from eris.protocol.directory_codec import (
     standing_to_wire,
 )
 from eris.runtimes.grpc.ledger import Ledger
+from eris.runtimes.grpc.tls import peer_identity
 
 SERVICE = "eris.v1.Directory"
 LARGEST_REQUEST = 64 * 1024
@@ -48,8 +49,6 @@ LONGEST_REASON = 2_000
 TIMEOUT = 10.0
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
-Identify = Callable[[Context], tuple[str, str]]
-"""Name and key's fingerprint of whoever made a call."""
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -98,19 +97,18 @@ class Attention:
 
 
 class DirectoryService:
-    """Offers a directory to whoever ``identify`` can name; ``clock`` measures leases."""
+    """Offers a directory to whoever has a certificate; ``clock`` measures leases."""
 
     def __init__(
         self,
         directory: Directory,
         ledger: Ledger,
         clock: Callable[[], float],
-        identify: Identify,
         *,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.directory, self.ledger = directory, ledger
-        self._clock, self._identify, self._wall_clock = clock, identify, wall_clock
+        self._clock, self._wall_clock = clock, wall_clock
         self._stored = -1  # the last revision on disk
         self._saving: asyncio.Task[None] | None = None
         self._writable = True
@@ -124,15 +122,6 @@ class DirectoryService:
             "Describe": self._method(wire.DescribeRequest, self._describe, saves=False),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
-
-    async def tick(self) -> bool:
-        """Let time pass; says whether there is a new view.
-
-        Every request does as much: this is for hosts that want to know while nobody asks.
-        """
-        changed = self.directory.tick(self._clock())
-        await self._save()
-        return changed
 
     # -- methods ------------------------------------------------------------------------------
 
@@ -189,7 +178,7 @@ class DirectoryService:
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def answer(data: bytes, context: Context) -> bytes:
             try:
-                caller = self._identify(context)
+                caller = peer_identity(context)
                 if len(data) > LARGEST_REQUEST:
                     raise Refused(f"a request has {len(data)} bytes; at most {LARGEST_REQUEST}")
                 try:

@@ -17,7 +17,7 @@ from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
-from eris.runtimes.grpc.tls import Identity, peer_identity
+from eris.runtimes.grpc.tls import Identity
 
 DIRECTORY_FILE = "directory.sqlite"
 
@@ -51,7 +51,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
     ledger = Ledger(path)
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
-    return DirectoryService(found, ledger, clock, peer_identity)
+    return DirectoryService(found, ledger, clock)
 
 
 def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimits:

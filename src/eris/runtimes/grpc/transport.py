@@ -54,20 +54,17 @@ class Transport:
         limits: TransportLimits | None = None,
         handlers: Sequence[grpc.GenericRpcHandler] = (),
         on_state: Callable[[str, bool, str], None] = lambda peer, up, why: None,
-        jitter: Callable[[float], float] = lambda seconds: seconds,
     ) -> None:
         self.name, self.listen = name, listen
         self.limits = limits or TransportLimits()
         self._server_credentials = server_credentials
         self._receive, self._identify, self._handlers = receive, identify, handlers
         self._room_made = asyncio.Event()
-        self._dialling = Dialling(
-            channel_credentials, self.limits, on_state, self._room_made.set, jitter
-        )
+        on_room = self._room_made.set
+        self._dialling = Dialling(channel_credentials, self.limits, on_state, on_room)
         self._links: dict[str, Link] = {}
         self._counters: dict[str, PeerCounters] = {}
         self._incoming: dict[str, asyncio.Task[Verdict | None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
         self._stopping = False
 
@@ -123,18 +120,6 @@ class Transport:
         await self._room_made.wait()
         self._room_made.clear()
 
-    def forget(self, peer: str) -> None:
-        """Send nothing more to a peer, not even what waits; its counters stay."""
-        link = self._links.pop(peer, None)
-        if link is None:
-            return
-        self._counters[peer].dropped += link.outbox.clear()
-        link.outbox.close()
-        for task in link.hang_up():
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
-        self._room_made.set()
-
     @property
     def counters(self) -> dict[str, PeerCounters]:
         """What passed to and from each peer ever heard of, as it stands now."""
@@ -156,7 +141,7 @@ class Transport:
             await asyncio.wait(sending, timeout=grace)
         for task in (*sending, *self._incoming.values()):
             task.cancel()
-        await asyncio.gather(*sending, *self._ending, return_exceptions=True)
+        await asyncio.gather(*sending, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(max(0.0, deadline - loop.time()))
         self._room_made.set()
