@@ -8,42 +8,58 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Any, TypeAlias, TypeVar
 
 from eris.core.errors import ErisError
+from eris.protocol.authority.history import Mark, newest
 from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
+from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
-from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.roster import Roster
 from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
-from eris.runtimes.grpc.storage import replace
 
-LEDGER = "ledger.json"
+LEDGER, MEMORY = "ledger.json", "run.json"
+RUN = "run"
+"""What a checkpoint calls the run it is of."""
+Note = TypeVar("Note")
 
 
-class EpochAuthority(Protocol):
-    """The authority over epochs, as a node sees it."""
+class Memory:
+    """The newest mark of its run's ledger that a node has seen: ``run.json`` beside its checkpoint.
+
+    It is on the disk before the node acts on an answer of the directory, so that whatever this node
+    may have published, its folder knows of the ledger that permitted it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / MEMORY
+        about = storage.about(folder / storage.CHECKPOINT)
+        self.mark = _noted(
+            self._path, _mark, "give this node an empty folder: it catches up from its peers"
+        )
+        self.begun = about is not None or self.mark is not None
+        """Whether the folder is of a run."""
+        if self.mark is None and about and about.get(RUN):
+            self.mark = Mark(about[RUN])  # the note is lost, but the checkpoint says it, too
 
     @property
-    def clock_offset(self) -> float | None:
-        """Seconds by which the authority's clock is ahead, if it has one."""
-        ...
+    def run(self) -> str:
+        """The identity of the run that the folder is of; empty if that is not known."""
+        return "" if self.mark is None else self.mark.ledger
 
-    async def join(self, address: str) -> Joined:
-        """Become a member, or one again."""
-        ...
-
-    async def renew(self, round: int) -> Standing:
-        """Say where this member is; hear which views hold and what it may publish."""
-        ...
-
-    async def leave(self, published: int | None) -> None:
-        """Say that this member goes away, and the last round it may have published in."""
-        ...
+    def keep(self, told: Mark | None) -> None:
+        """Note what was told; it is on the disk when this returns."""
+        mark = newest(self.mark, told)
+        if mark is not None and mark != self.mark:
+            text = json.dumps(asdict(mark)).encode()
+            storage.replace(self._path, [text], "this node acts on no answer that it cannot note")
+            self.mark = mark
 
 
 class DirectoryAuthority:
@@ -108,20 +124,12 @@ class RosterAuthority:
         self.view = roster_view(roster, settings)
         self.me = self.view.members.index(name)
         self._addresses = tuple(member.address for member in roster.members)
-        self._through = 0
-        self.lost = not self._path.exists()
-        """Whether the note is missing."""
+        remedy = "remove it, and this node publishes nothing in the first rounds it hears of"
+        noted = _noted(self._path, lambda note: int(note["through"]), remedy)
+        self._through, self.lost = noted or 0, noted is None
 
     async def join(self, address: str) -> Joined:
-        """Read what may have been published before."""
-        try:
-            if not self.lost:
-                self._through = int(json.loads(self._path.read_text("utf-8"))["through"])
-        except (OSError, ValueError, KeyError, TypeError) as damaged:
-            raise ErisError(
-                f"{self._path} is damaged ({damaged}); remove it, and this node publishes nothing "
-                "in the first rounds it hears of"
-            ) from damaged
+        """What may have been published before; nobody is told."""
         return Joined(self.me, self._through, self._standing())
 
     async def renew(self, round: int) -> Standing:
@@ -148,6 +156,10 @@ class RosterAuthority:
         return Standing(self.me, views, self._addresses, self._through, 0)
 
 
+EpochAuthority: TypeAlias = DirectoryAuthority | RosterAuthority
+"""The authority over epochs, as a node sees it."""
+
+
 def roster_view(roster: Roster, settings: Settings) -> View:
     """The one view of a federation with a roster."""
     numbered = list(enumerate(roster.members))
@@ -160,4 +172,18 @@ def roster_view(roster: Roster, settings: Settings) -> View:
 def write_ledger(folder: Path, through: int) -> None:
     """Note the last round whose results this node may have published."""
     text = json.dumps({"through": through}).encode()
-    replace(folder / LEDGER, [text], "this node publishes nothing until it can")
+    storage.replace(folder / LEDGER, [text], "this node publishes nothing until it can")
+
+
+def _noted(path: Path, read: Callable[[Any], Note], remedy: str) -> Note | None:
+    """What a node has noted in a file; None if there is none."""
+    try:
+        return read(json.loads(path.read_text("utf-8"))) if path.exists() else None
+    except (OSError, ValueError, KeyError, TypeError, ErisError) as damaged:
+        raise ErisError(f"{path} is damaged ({damaged}); {remedy}") from damaged
+
+
+def _mark(note: Any) -> Mark:
+    mark = Mark(**note)
+    mark.check()
+    return mark

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -259,9 +259,7 @@ class DirectoryClient:
             max_share=max_share,
             mark=mark_to_wire(mark),
         )
-        answer, middle = await self._call("Join", request, wire.Joined)
-        self.clock_offset = answer.standing.time - middle
-        joined = self._understood(joined_from_wire, answer)
+        joined = await self._call("Join", request, wire.Joined, joined_from_wire)
         self._incarnation = joined.incarnation
         return joined
 
@@ -270,41 +268,37 @@ class DirectoryClient:
         request = wire.RenewRequest(
             round=round, incarnation=self._incarnation, mark=mark_to_wire(mark)
         )
-        answer, middle = await self._call("Renew", request, wire.Standing)
-        self.clock_offset = answer.time - middle
-        return self._understood(standing_from_wire, answer)
+        return await self._call("Renew", request, wire.Standing, standing_from_wire)
 
     async def leave(self, published: int | None = None, mark: Mark | None = None) -> None:
         """End the lease, and give back what was permitted beyond the last round published in."""
         request = wire.LeaveRequest(
             incarnation=self._incarnation, published=published, mark=mark_to_wire(mark)
         )
-        await self._call("Leave", request, wire.Left)
+        await self._call("Leave", request, wire.Left, lambda left: None)
 
     async def describe(self) -> Description:
         """What the directory knows, for people; not only members may ask."""
-        answer, middle = await self._call("Describe", wire.DescribeRequest(), wire.Description)
-        self.clock_offset = answer.time - middle
-        return self._understood(description_from_wire, answer)
+        request = wire.DescribeRequest()
+        return await self._call("Describe", request, wire.Description, description_from_wire)
 
     async def _call(
-        self, method: str, request: Message, kind: type[Answer]
-    ) -> tuple[Answer, float]:
-        """The answer, and this node's time halfway between question and answer."""
+        self, method: str, request: Message, kind: type[Answer], read: Callable[[Answer], Result]
+    ) -> Result:
+        """The answer as it is read; its time is compared with halfway between question and it."""
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
         asked = self._wall_clock()
         try:
             data = await call(request.SerializeToString(), timeout=self._timeout)
-            return kind.FromString(data), (asked + self._wall_clock()) / 2
+            answer, middle = kind.FromString(data), (asked + self._wall_clock()) / 2
+            told: Any = answer.standing if isinstance(answer, wire.Joined) else answer
+            self.clock_offset = told.time - middle
+            return read(answer)
         except grpc.aio.AioRpcError as error:
             raise self._explained(error) from error
         except DecodeError as error:
             raise ErisError(f"the answer of the directory at {self.address} is none") from error
-
-    def _understood(self, read: Callable[[Answer], Result], answer: Answer) -> Result:
-        try:
-            return read(answer)
         except ErisError as error:
             where = f"the answer of the directory at {self.address}"
             raise ErisError(f"{where} makes no sense: {error}") from error

@@ -22,14 +22,18 @@ from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
-from eris.runtimes.grpc.authority import DirectoryAuthority, EpochAuthority, RosterAuthority
+from eris.runtimes.grpc.authority import (
+    DirectoryAuthority,
+    EpochAuthority,
+    Memory,
+    RosterAuthority,
+)
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
-from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
 from eris.runtimes.grpc.parts import (
     directory_channel,
@@ -132,16 +136,10 @@ class NetworkNode:
         )
 
     def _find_authority(self) -> tuple[EpochAuthority, grpc.aio.Channel | None]:
-        membership = self.settings.membership
         if self.settings.roster is not None:
             found = RosterAuthority(self.settings.roster, self.name, self.agreed, self.folder)
             return found, None
-        address, name = membership.directory, membership.directory_name
-        if membership.host_directory:
-            address, name = self.address, self.name
-        assert address is not None, "one of the three ways was chosen"
-        assert name is not None, "a directory has a host"
-        channel = directory_channel(self.identity, address, name)
+        channel, address = directory_channel(self.settings, self.identity, self.address)
         client = DirectoryClient(channel, address)
         charter = self.settings.charter(self.agreed)
         return DirectoryAuthority(client, self.settings, charter, self._memory), channel

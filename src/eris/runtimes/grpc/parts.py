@@ -12,10 +12,10 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.history import ANEW
 from eris.protocol.settings import Settings
+from eris.runtimes.grpc.authority import Memory
 from eris.runtimes.grpc.directory import Attention, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
-from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
 from eris.runtimes.grpc.tls import Identity
 
@@ -64,10 +64,20 @@ def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimit
     )
 
 
-def directory_channel(identity: Identity, address: str, name: str) -> grpc.aio.Channel:
-    """A channel to the directory at an address, whose host must be the member of that name."""
-    return grpc.aio.secure_channel(
-        f"dns:///{address}",
+def directory_channel(
+    settings: NodeSettings, identity: Identity, address: str
+) -> tuple[grpc.aio.Channel, str]:
+    """A channel to the directory, whose host must be the member of its name, and the address.
+
+    A node that hosts the directory finds it at its own ``address``.
+    """
+    where, name = settings.membership.directory, settings.membership.directory_name
+    if settings.membership.host_directory:
+        where, name = address, settings.node.name
+    if where is None or name is None:
+        raise ErisError("a federation with a roster has no directory to ask")
+    channel = grpc.aio.secure_channel(
+        f"dns:///{where}",
         identity.channel_credentials(),
         options=[
             *KEEPALIVE,
@@ -77,3 +87,4 @@ def directory_channel(identity: Identity, address: str, name: str) -> grpc.aio.C
             ("grpc.max_reconnect_backoff_ms", 2000),
         ],
     )
+    return channel, where

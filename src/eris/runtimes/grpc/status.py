@@ -35,11 +35,7 @@ async def describe(settings: NodeSettings) -> dict[str, Any]:
     """The federation as the directory knows it, asked with a node's certificate."""
     identity = Identity(settings.tls.certificate, settings.tls.key, settings.tls.authority)
     identity.check(settings.node.name)
-    address, name = settings.membership.directory, settings.membership.directory_name
-    if settings.membership.host_directory:
-        address, name = settings.address, settings.node.name
-    if address is None or name is None:
-        raise ErisError("a federation with a roster has no directory to ask")
-    async with directory_channel(identity, address, name) as channel:
+    channel, address = directory_channel(settings, identity, settings.address)
+    async with channel:
         client = DirectoryClient(channel, address, timeout=TIMEOUT)
         return asdict(await client.describe())

@@ -43,31 +43,26 @@ def replace(path: Path, pieces: Iterable[Buffer], otherwise: str) -> None:
 
 def load(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]] | None:
     """Arrays and what is said about them; None if there is no such file."""
-    if not path.exists():
-        return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return arrays, dict(file.metadata() or {})
-    except (SafetensorError, OSError, ValueError) as damaged:
-        raise _damaged(path, damaged) from damaged
+    return _read(path, arrays=True)
 
 
 def about(path: Path) -> dict[str, str] | None:
     """What is said about a file's arrays, without reading them; None if there is no such file."""
+    found = _read(path, arrays=False)
+    return None if found is None else found[1]
+
+
+def _read(path: Path, arrays: bool) -> tuple[dict[str, NDArray[Any]], dict[str, str]] | None:
     if not path.exists():
         return None
     try:
         with safe_open(path, framework="numpy") as file:
-            return dict(file.metadata() or {})
+            names = file.keys() if arrays else ()
+            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
     except (SafetensorError, OSError, ValueError) as damaged:
-        raise _damaged(path, damaged) from damaged
-
-
-def _damaged(path: Path, what: object) -> ErisError:
-    return ErisError(
-        f"{path} is damaged ({what}); remove it, and the node catches up from its peers"
-    )
+        raise ErisError(
+            f"{path} is damaged ({damaged}); remove it, and the node catches up from its peers"
+        ) from damaged
 
 
 def _header(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
