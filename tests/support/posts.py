@@ -38,10 +38,8 @@ class Post:
         self.address = ""
         self._changed = asyncio.Event()
         self.transport = Transport(
-            identity.name,
+            identity,
             listen,
-            identity.server_credentials(),
-            identity.channel_credentials(),
             receive=self._receive,
             identify=identify,
             limits=limits,

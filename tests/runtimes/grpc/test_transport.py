@@ -125,8 +125,8 @@ async def main(folder, listen):
     me = Identity(folder / "ben.pem", folder / "ben.key", folder / "ca.pem")
     async def receive(peer, data):
         transport.send(peer, data)
-    transport = Transport("ben", listen, me.server_credentials(), me.channel_credentials(),
-        receive=receive, identify=lambda context: peer_identity(context)[0])
+    transport = Transport(me, listen, receive=receive,
+        identify=lambda context: peer_identity(context)[0])
     await transport.start()
     transport.connect("anna", sys.argv[3])
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -43,14 +43,12 @@ class Driver:
         learner: Learner,
         transport: Transport,
         journal: Journal,
-        *,
-        health: Health | None = None,
-        recorder: Recorder | None = None,
-        limits: Limits | None = None,
+        health: Health,
+        recorder: Recorder | None,
+        limits: Limits,
     ) -> None:
         self.member, self.learner, self.transport = member, learner, transport
-        self.journal, self.recorder = journal, recorder
-        self.health = health or Health()
+        self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.training_seconds, self.results_applied = 0.0, 0
         self.on_round: Callable[[], None] = lambda: None
         """Called when a round has begun."""
@@ -65,7 +63,6 @@ class Driver:
         self.moving = asyncio.Lock()
         """Held by whoever moves the member, or reads all of it."""
         self._stopped = False
-        self._limits = limits or Limits()
         self._pulling, self._woken = asyncio.Event(), asyncio.Event()
         self._job: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()

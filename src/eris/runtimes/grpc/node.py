@@ -80,7 +80,6 @@ class NetworkNode:
         self.address = settings.address
         self._stopping = asyncio.Event()
         self._driver: Driver | None = None
-        self._transport: Transport | None = None
         self._reason = "starting"
         self._clock_told = False
         self._failure: ErisError | None = None
@@ -124,10 +123,8 @@ class NetworkNode:
 
     def _open_transport(self, service: DirectoryService | None) -> Transport:
         return Transport(
-            self.name,
+            self.identity,
             self.settings.node.listen,
-            self.identity.server_credentials(),
-            self.identity.channel_credentials(),
             receive=self._receive,
             identify=self._identify,
             limits=transport_limits(self.settings, self.agreed),
@@ -167,7 +164,7 @@ class NetworkNode:
         driver.note_view()
         self._connect(joined.standing)
         every = self.settings.checkpoint.every_seconds
-        work = [self._renewals(authority), self._checkpoints.keep(driver, every)]
+        work = [self._renewals(authority, driver), self._checkpoints.keep(driver, every)]
         tasks = [asyncio.create_task(one) for one in work]
         try:
             await driver.start()
@@ -221,22 +218,19 @@ class NetworkNode:
         recorder = None
         if self.settings.observe.record:
             recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
-        assert self._transport is not None
         training = self.settings.training
         return Driver(
             member,
             self.learner,
             self._transport,
             self.journal,
-            health=Health(training.most_failures, training.slow_after, training.time_limit),
-            recorder=recorder,
-            limits=Limits(message_bytes=self.settings.message_bytes(self.agreed)),
+            Health(training.most_failures, training.slow_after, training.time_limit),
+            recorder,
+            Limits(message_bytes=self.settings.message_bytes(self.agreed)),
         )
 
-    async def _renewals(self, authority: EpochAuthority) -> None:
+    async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:
         """Keep the lease, and fetch permits and views as they are needed."""
-        driver = self._driver
-        assert driver is not None
         pause = renewed_after(self.settings)
         while True:
             try:
@@ -274,12 +268,10 @@ class NetworkNode:
         return None
 
     def _connect(self, standing: Standing) -> None:
-        transport = self._transport
-        assert transport is not None
         for member, address in enumerate(standing.addresses):
             name = standing.views[-1].view.members[member] if standing.views else ""
             if name and name != self.name and address:
-                transport.connect(name, address)
+                self._transport.connect(name, address)
 
     async def _receive(self, peer: str, data: bytes) -> None:
         if self._driver is not None:

@@ -71,8 +71,3 @@ class Roster:
         names = [member.name for member in self.members]
         hint = did_you_mean(name, names)
         raise InvalidSetting("node.name", name, f"a member that {self.path} lists{hint}")
-
-    @property
-    def clients(self) -> int:
-        """How many members train."""
-        return sum(member.client for member in self.members)

@@ -76,8 +76,9 @@ class NodeSettings(Table):
             if most > len(self.roster.members):
                 expected = f"at most {len(self.roster.members)}, the members in {self.roster.path}"
                 raise InvalidSetting(whose, most, expected)
-            if self.roster.clients < most:
-                most, whose = self.roster.clients, "the clients in the roster"
+            clients = sum(member.client for member in self.roster.members)
+            if clients < most:
+                most, whose = clients, "the clients in the roster"
         for name, value in {
             "min_included": self.federation.min_included,
             "quorum": self.quorum,

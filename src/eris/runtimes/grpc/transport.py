@@ -21,6 +21,7 @@ import grpc.aio
 from eris.core.errors import ErisError, InvalidSetting
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.link import ADMITTED, Dialling, Link, PeerCounters, TransportLimits
+from eris.runtimes.grpc.tls import Identity
 
 __all__ = ["PeerCounters", "Transport", "TransportLimits"]
 
@@ -44,10 +45,8 @@ class Transport:
 
     def __init__(
         self,
-        name: str,
+        identity: Identity,
         listen: str,
-        server_credentials: grpc.ServerCredentials,
-        channel_credentials: grpc.ChannelCredentials,
         *,
         receive: Callable[[str, bytes], Awaitable[None]],
         identify: Callable[[grpc.aio.ServicerContext[Any, Any]], str | None],
@@ -55,13 +54,14 @@ class Transport:
         handlers: Sequence[grpc.GenericRpcHandler] = (),
         on_state: Callable[[str, bool, str], None] = lambda peer, up, why: None,
     ) -> None:
-        self.name, self.listen = name, listen
+        self.name, self.listen = identity.name, listen
         self.limits = limits or TransportLimits()
-        self._server_credentials = server_credentials
+        self._server_credentials = identity.server_credentials()
         self._receive, self._identify, self._handlers = receive, identify, handlers
         self._room_made = asyncio.Event()
-        on_room = self._room_made.set
-        self._dialling = Dialling(channel_credentials, self.limits, on_state, on_room)
+        self._dialling = Dialling(
+            identity.channel_credentials(), self.limits, on_state, self._room_made.set
+        )
         self._links: dict[str, Link] = {}
         self._counters: dict[str, PeerCounters] = {}
         self._incoming: dict[str, asyncio.Task[Verdict | None]] = {}
