@@ -10,9 +10,9 @@ from pathlib import Path
 from eris.core.errors import ErisError
 from eris.protocol.round.member import Member
 from eris.runtimes.grpc import storage
-from eris.runtimes.grpc.authority import RUN, Memory
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.storage import RUN, Memory
 from eris.runtimes.grpc.threads import written
 from eris.training.trainer import Learner, StatefulTrainer
 

@@ -27,7 +27,6 @@ from eris.protocol.authority.directory import (
     NotYet,
     Refused,
 )
-from eris.protocol.authority.history import Mark
 from eris.protocol.authority.standing import Standing
 from eris.protocol.directory_codec import (
     description_from_wire,
@@ -40,6 +39,7 @@ from eris.protocol.directory_codec import (
     standing_to_wire,
 )
 from eris.runtimes.grpc.ledger import Ledger
+from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.tls import peer_identity
 
 SERVICE = "eris.v1.Directory"
@@ -224,12 +224,16 @@ class DirectoryService:
 
 
 class DirectoryClient:
-    """A member's line to the directory at an address, over a channel that proves who it is."""
+    """A member's line to the directory at an address, over a channel that proves who it is.
+
+    What it answers is noted in the ``memory`` before anybody acts on it.
+    """
 
     def __init__(
         self,
         channel: grpc.aio.Channel,
         address: str,
+        memory: Memory | None = None,
         *,
         timeout: float = TIMEOUT,
         wall_clock: Callable[[], float] = time.time,
@@ -238,17 +242,10 @@ class DirectoryClient:
         self.clock_offset: float | None = None
         """Seconds by which the directory's clock is ahead of this one; None before an answer."""
         self._channel, self._timeout, self._wall_clock = channel, timeout, wall_clock
-        self._incarnation = 0
+        self._memory, self._incarnation = memory, 0
 
     async def join(
-        self,
-        *,
-        address: str,
-        charter: str,
-        client: bool,
-        aggregator: bool,
-        max_share: float,
-        mark: Mark | None = None,
+        self, *, address: str, charter: str, client: bool, aggregator: bool, max_share: float
     ) -> Joined:
         """Become a member that listens at ``address``, or one again."""
         request = wire.JoinRequest(
@@ -257,23 +254,24 @@ class DirectoryClient:
             client=client,
             aggregator=aggregator,
             max_share=max_share,
-            mark=mark_to_wire(mark),
+            mark=self._mark(),
         )
         joined = await self._call("Join", request, wire.Joined, joined_from_wire)
         self._incarnation = joined.incarnation
+        await self._note(joined.standing)
         return joined
 
-    async def renew(self, round: int, mark: Mark | None = None) -> Standing:
+    async def renew(self, round: int) -> Standing:
         """Keep the lease, having reached a round."""
-        request = wire.RenewRequest(
-            round=round, incarnation=self._incarnation, mark=mark_to_wire(mark)
-        )
-        return await self._call("Renew", request, wire.Standing, standing_from_wire)
+        request = wire.RenewRequest(round=round, incarnation=self._incarnation, mark=self._mark())
+        standing = await self._call("Renew", request, wire.Standing, standing_from_wire)
+        await self._note(standing)
+        return standing
 
-    async def leave(self, published: int | None = None, mark: Mark | None = None) -> None:
+    async def leave(self, published: int | None = None) -> None:
         """End the lease, and give back what was permitted beyond the last round published in."""
         request = wire.LeaveRequest(
-            incarnation=self._incarnation, published=published, mark=mark_to_wire(mark)
+            incarnation=self._incarnation, published=published, mark=self._mark()
         )
         await self._call("Leave", request, wire.Left, lambda left: None)
 
@@ -281,6 +279,17 @@ class DirectoryClient:
         """What the directory knows, for people; not only members may ask."""
         request = wire.DescribeRequest()
         return await self._call("Describe", request, wire.Description, description_from_wire)
+
+    def _mark(self) -> wire.Mark | None:
+        return mark_to_wire(self._memory.mark if self._memory is not None else None)
+
+    async def _note(self, standing: Standing) -> None:
+        """Before the federation has begun there is nothing to act on, nor a run to belong to."""
+        if self._memory is not None and standing.views:
+            try:
+                await asyncio.to_thread(self._memory.keep, standing.mark)
+            except ErisError as failed:
+                raise DirectoryUnavailable(str(failed)) from failed
 
     async def _call(
         self, method: str, request: Message, kind: type[Answer], read: Callable[[Answer], Result]

@@ -22,12 +22,7 @@ from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
-from eris.runtimes.grpc.authority import (
-    DirectoryAuthority,
-    EpochAuthority,
-    Memory,
-    RosterAuthority,
-)
+from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
@@ -44,6 +39,7 @@ from eris.runtimes.grpc.parts import (
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
@@ -137,9 +133,7 @@ class NetworkNode:
             found = RosterAuthority(self.settings.roster, self.name, self.agreed, self.folder)
             return found, None
         channel, address = directory_channel(self.settings, self.identity, self.address)
-        client = DirectoryClient(channel, address)
-        charter = self.settings.charter(self.agreed)
-        return DirectoryAuthority(client, self.settings, charter, self._memory), channel
+        return DirectoryClient(channel, address, self._memory), channel
 
     def _observe(self) -> StatusServer | None:
         if not self.settings.observe.http:
@@ -182,7 +176,7 @@ class NetworkNode:
         told = ""
         while True:
             try:
-                joined = await authority.join(self.address)
+                joined = await self._joined(authority)
                 break
             except DirectoryUnavailable as unavailable:
                 if str(unavailable) != told:
@@ -203,6 +197,16 @@ class NetworkNode:
                   start_with=self.settings.start_with)  # fmt: skip
             await asyncio.sleep(0.5)
         return Joined(number, joined.abstain_through, standing, joined.incarnation)
+
+    async def _joined(self, authority: EpochAuthority) -> Joined:
+        node = self.settings.node
+        return await authority.join(
+            address=self.address,
+            charter=self.settings.charter(self.agreed),
+            client=node.client,
+            aggregator=node.aggregator,
+            max_share=node.max_share,
+        )
 
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
         member = Member(
@@ -253,7 +257,7 @@ class NetworkNode:
             try:
                 standing = await authority.renew(round)
             except NotAMember:  # it was told that this member left
-                standing = (await authority.join(self.address)).standing
+                standing = (await self._joined(authority)).standing
             self._reason = ""
             return standing
         except DirectoryUnavailable as unavailable:

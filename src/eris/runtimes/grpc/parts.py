@@ -12,11 +12,11 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.history import ANEW
 from eris.protocol.settings import Settings
-from eris.runtimes.grpc.authority import Memory
 from eris.runtimes.grpc.directory import Attention, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
+from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.tls import Identity
 
 DIRECTORY_FILE = "directory.sqlite"
