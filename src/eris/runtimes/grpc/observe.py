@@ -14,6 +14,8 @@ import socket
 import socketserver
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
@@ -27,7 +29,7 @@ from prometheus_client.registry import Collector
 
 from eris.core.errors import ErisError
 from eris.protocol.round.member import Phase
-from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, ip, written
+from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, everywhere, ip, written
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import plain
 from eris.runtimes.grpc.logs import event
@@ -38,6 +40,8 @@ MOST_REQUESTS = 16
 """Requests at a time; others are turned away, so that they cannot use up threads."""
 SLOWEST_REQUEST = 10.0
 """Seconds that a request may take to arrive."""
+ANSWERED_WITHIN = 5.0
+"""Seconds that somebody who asks a node waits."""
 _LOGGER = logging.getLogger("eris.observe")
 Status = Callable[[], Mapping[str, Any]]
 
@@ -255,6 +259,19 @@ class StatusServer:
             return 503, "text/plain; charset=utf-8", f"not ready: {seen['reason']}\n".encode()
         word = b"ready\n" if path == "/ready" else b"alive\n"
         return 200, "text/plain; charset=utf-8", word
+
+
+def node_status(http: str) -> dict[str, Any]:
+    """What a node says of itself at its ``observe.http``."""
+    host, port = endpoint(http, "observe.http", host=LOOPBACK)
+    where = written(LOOPBACK if everywhere(host) else host, port)
+    try:
+        with urllib.request.urlopen(f"http://{where}/status", timeout=ANSWERED_WITHIN) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, ValueError) as failed:
+        reason = failed.reason if isinstance(failed, urllib.error.URLError) else failed
+        raise ErisError(f"the node does not answer at {where}: {reason}; is it running?") from None
 
 
 class _Server(ThreadingHTTPServer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -12,7 +13,7 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.history import ANEW
 from eris.protocol.settings import Settings
-from eris.runtimes.grpc.directory import Attention, DirectoryService
+from eris.runtimes.grpc.directory import Attention, DirectoryClient, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
@@ -88,3 +89,13 @@ def directory_channel(
         ],
     )
     return channel, where
+
+
+async def describe(settings: NodeSettings) -> dict[str, Any]:
+    """The federation as the directory knows it, asked with a node's certificate."""
+    identity = Identity(settings.tls.certificate, settings.tls.key, settings.tls.authority)
+    identity.check(settings.node.name)
+    channel, address = directory_channel(settings, identity, settings.address)
+    async with channel:
+        client = DirectoryClient(channel, address, timeout=5.0)
+        return asdict(await client.describe())
