@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
+from eris.runtimes.grpc.link import TransportLimits
 from eris.runtimes.grpc.tls import Identity, peer_identity
-from eris.runtimes.grpc.transport import Transport, TransportLimits
+from eris.runtimes.grpc.transport import Transport
 
 QUICK = TransportLimits(connect_backoff=(0.01, 0.05))
 KIB = 1 << 10

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
-from eris.runtimes.grpc.link import Link
+from eris.runtimes.grpc.link import Link, TransportLimits
 from eris.runtimes.grpc.tls import Identity, peer_identity
-from eris.runtimes.grpc.transport import TransportLimits
 from support.posts import (
     KIB,
     Context,

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.runtimes.grpc.link import TransportLimits
 from eris.runtimes.grpc.tls import Identity
-from eris.runtimes.grpc.transport import TransportLimits
 from support.posts import (
     KIB,
     Post,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,8 +50,8 @@ class Driver:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.training_seconds, self.results_applied = 0.0, 0
-        self.on_round: Callable[[], None] = lambda: None
-        """Called when a round has begun."""
+        self.round_begun = asyncio.Event()
+        """Set when a round has begun."""
         self.renew = asyncio.Event()
         """Set when the authority should be asked."""
         self.over = asyncio.Event()
@@ -341,7 +341,7 @@ class Driver:
         self._based_on = list(member.node.replica.versions.values())
         done = member.phase is Phase.DONE
         self.journal.write("done" if done else "began", round=member.round)
-        self.on_round()
+        self.round_begun.set()
 
     def _note_refusal(self, refusal: Refusal, member: int, by: str) -> None:
         """Whose contribution to which round was refused, and why; once a round."""

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,6 @@ from eris.core.errors import ErisError, InvalidSetting
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.link import ADMITTED, Dialling, Link, PeerCounters, TransportLimits
 from eris.runtimes.grpc.tls import Identity
-
-__all__ = ["PeerCounters", "Transport", "TransportLimits"]
 
 Verdict = tuple[grpc.StatusCode, str]
 RECEIPT = b""
@@ -63,7 +62,7 @@ class Transport:
             identity.channel_credentials(), self.limits, on_state, self._room_made.set
         )
         self._links: dict[str, Link] = {}
-        self._counters: dict[str, PeerCounters] = {}
+        self._counters: defaultdict[str, PeerCounters] = defaultdict(PeerCounters)
         self._incoming: dict[str, asyncio.Task[Verdict | None]] = {}
         self._server: grpc.aio.Server | None = None
         self._stopping = False
@@ -94,7 +93,7 @@ class Transport:
         if self._stopping:
             return
         if peer not in self._links:
-            self._links[peer] = Link(peer, self._dialling, self._counters_of(peer))
+            self._links[peer] = Link(peer, self._dialling, self._counters[peer])
         self._links[peer].dial(address)
 
     def send(self, peer: str, data: bytes, *, urgent: bool = False) -> bool:
@@ -198,7 +197,7 @@ class Transport:
             # A peer has one stream: it was started again, or its connection broke unseen.
             before.cancel()
             await asyncio.wait({before})
-        counters = self._counters_of(peer)
+        counters = self._counters[peer]
         async for data in messages:
             counters.received_messages += 1
             counters.received_bytes += len(data)
@@ -216,9 +215,6 @@ class Transport:
             del self._incoming[peer]
         if not task.cancelled() and task.exception() is not None:
             _log.debug("a stream of %s ended: %r", peer, task.exception())
-
-    def _counters_of(self, peer: str) -> PeerCounters:
-        return self._counters.setdefault(peer, PeerCounters())
 
 
 def check_free(listen: str) -> None:
