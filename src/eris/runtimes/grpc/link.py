@@ -258,7 +258,7 @@ class Link:
 
     def _throw_away_what_is_stale(self) -> None:
         down_for = asyncio.get_running_loop().time() - self._down_since
-        if down_for >= self._dialling.limits.stale_after and not self.outbox.empty:
+        if down_for >= self._dialling.limits.stale_after and self.outbox.held:
             self._counters.dropped += self.outbox.clear()
             self._dialling.on_room()
 

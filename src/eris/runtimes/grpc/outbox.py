@@ -95,8 +95,3 @@ class Outbox:
     def held(self) -> int:
         """Bytes that wait or are under way, with :data:`OVERHEAD` for each message."""
         return sum(self._held)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self.held

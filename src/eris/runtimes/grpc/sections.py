@@ -97,12 +97,8 @@ class MembershipTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ways = {
-            "directory": self.directory is not None,
-            "host_directory": self.host_directory,
-            "roster": self.roster is not None,
-        }
-        chosen = [way for way, on in ways.items() if on]
+        ways = ("directory", "host_directory", "roster")
+        chosen = [way for way in ways if getattr(self, way) not in (None, False)]
         if len(chosen) != 1:
             found = " and ".join(chosen) or UNSET
             expected = "one of directory, host_directory = true and roster"

@@ -68,11 +68,6 @@ class Identity:
         return fingerprint(self._own.public_key())
 
     @property
-    def not_after(self) -> datetime:
-        """When the certificate ends."""
-        return self._own.not_valid_after_utc
-
-    @property
     def _own(self) -> x509.Certificate:
         return pem.certificates(self.certificate)[0]
 
@@ -116,7 +111,7 @@ class Identity:
         return [
             f"{path} expires in {pem.span(end - now)}, at {pem.stamp(end)}; {remedy}"
             for path, end, remedy in (
-                (self.certificate, self.not_after, renewal),
+                (self.certificate, self._own.not_valid_after_utc, renewal),
                 (self.authority, signer.not_valid_after_utc, _NEW_AUTHORITY),
             )
             if end - now < RENEW_WITHIN
