@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from eris.experiments.federations.processes import LocalFederation
+from eris.runtimes.grpc.parts import describe
 from eris.runtimes.grpc.settings import NodeSettings
-from eris.runtimes.grpc.status import describe
 from eris.testing.hosts import Hosts
 from eris.testing.kills import TIMES, examine
 from eris.testing.quadratic import let_train

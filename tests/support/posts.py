@@ -12,8 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
+from eris.runtimes.grpc.link import TransportLimits
 from eris.runtimes.grpc.tls import Identity, peer_identity
-from eris.runtimes.grpc.transport import Transport, TransportLimits
+from eris.runtimes.grpc.transport import Transport
 
 QUICK = TransportLimits(connect_backoff=(0.01, 0.05))
 KIB = 1 << 10
@@ -29,7 +30,6 @@ class Post:
         listen: str = "127.0.0.1:0",
         limits: TransportLimits = QUICK,
         identify: Callable[[Context], str | None] = lambda context: peer_identity(context)[0],
-        jitter: Callable[[float], float] = lambda seconds: seconds,
     ) -> None:
         self.got: list[tuple[str, bytes]] = []
         self.states: list[tuple[str, bool, str]] = []
@@ -39,15 +39,12 @@ class Post:
         self.address = ""
         self._changed = asyncio.Event()
         self.transport = Transport(
-            identity.name,
+            identity,
             listen,
-            identity.server_credentials(),
-            identity.channel_credentials(),
             receive=self._receive,
             identify=identify,
             limits=limits,
             on_state=self._on_state,
-            jitter=jitter,
         )
 
     async def __aenter__(self) -> Post:

@@ -127,8 +127,9 @@ def status(
     The node is asked at observe.http of its settings; the directory over the network with this
     node's certificate, so this works while the node is down.
     """
+    from eris.runtimes.grpc.observe import node_status
+    from eris.runtimes.grpc.parts import describe
     from eris.runtimes.grpc.settings import NodeSettings
-    from eris.runtimes.grpc.status import describe, node_status
 
     loaded = NodeSettings.load(settings)
     own: dict[str, Any] | None = None

@@ -22,7 +22,7 @@ from eris.runtimes.grpc.directory import (
     DirectoryUnavailable,
 )
 from eris.runtimes.grpc.ledger import Ledger
-from eris.runtimes.grpc.tls import Identity, create_authority, issue, peer_identity
+from eris.runtimes.grpc.tls import Identity, create_authority, issue
 from support import registry
 from support.limits import files_of_at_most
 from support.registry import CHARTER, TERMS, founded
@@ -55,7 +55,7 @@ class World:
             terms: dict[str, Any] = {"charter": CHARTER, **TERMS}
             directory = Directory.restore(state, self.now, **terms) if state else founded()
             service = DirectoryService(
-                directory, ledger, lambda: self.now, peer_identity, wall_clock=lambda: 4_600.0
+                directory, ledger, lambda: self.now, wall_clock=lambda: 4_600.0
             )
             async with self.serving(service.handler()):
                 yield service
@@ -245,7 +245,7 @@ def test_a_caller_that_gives_up_does_not_spoil_the_write_that_others_wait_for(wo
     async def test() -> None:
         async with world.hosted() as service:
             registry.join(service.directory, 0.0, "anna")
-            gives_up, waits = (asyncio.create_task(service.tick()) for _ in range(2))
+            gives_up, waits = (asyncio.create_task(service._save()) for _ in range(2))
             await asyncio.sleep(0)  # both have run up to where they wait for the disk
             gives_up.cancel()
             await waits
@@ -321,14 +321,14 @@ def test_every_answer_tells_the_directorys_time(world: World) -> None:
 
 def test_time_passes_for_members_that_nobody_asks_about(world: World) -> None:
     async def test() -> None:
-        async with world.hosted() as service, world.line("anna") as anna, world.line("ben") as ben:
+        async with world.hosted(), world.line("anna") as anna, world.line("ben") as ben:
             await join(anna, "anna")
             await join(ben, "ben")
             world.now = 6.0
             await ben.renew(1)
-            assert await service.tick() is False
+            assert world.on_disk(0)["presence"] == "here"
             world.now = 10.0
-            assert await service.tick() is True
+            await ben.renew(1)
             assert world.on_disk(0)["presence"] == "away"
 
     run(test)

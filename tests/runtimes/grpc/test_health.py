@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eris.core.vectors import Vector
-from eris.runtimes.grpc.ending import evaluated
 from eris.runtimes.grpc.health import Health, TrainingFails
+from eris.runtimes.grpc.learner import evaluated
 from eris.training.trainer import LocalUpdate
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.runtimes.grpc.link import Link, TransportLimits
 from eris.runtimes.grpc.tls import Identity, peer_identity
-from eris.runtimes.grpc.transport import TransportLimits
 from support.posts import (
     KIB,
     Context,
@@ -178,18 +178,20 @@ def test_a_host_that_never_answers_is_given_up_and_tried_again(
     run(scene())
 
 
-def test_an_outage_is_told_once_and_attempts_grow_rarer(identities: dict[str, Identity]) -> None:
+def test_an_outage_is_told_once_and_attempts_grow_rarer(
+    identities: dict[str, Identity], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def scene() -> None:
         pauses: list[float] = []
         enough = asyncio.Event()
 
-        def noted(seconds: float) -> float:
+        async def noted(link: Link, seconds: float) -> None:
             pauses.append(seconds)
             if len(pauses) == 8:
                 enough.set()
-            return 0.0
 
-        async with Post(identities["anna"], jitter=noted, limits=TransportLimits()) as anna:
+        monkeypatch.setattr(Link, "_rest", noted)
+        async with Post(identities["anna"], limits=TransportLimits()) as anna:
             address = free_address()
             anna.transport.connect("ben", address)
             await enough.wait()

@@ -45,9 +45,9 @@ def test_the_message_under_way_still_takes_its_room() -> None:
     outbox.put(bytes(600))
     assert outbox.get() == bytes(600)
     assert not outbox.put(bytes(600))
-    assert not outbox.empty
+    assert outbox.held
     outbox.sent()
-    assert outbox.empty
+    assert not outbox.held
     assert outbox.put(bytes(600))
 
 

@@ -14,7 +14,7 @@ from eris.protocol.round.roles import MOST_REFUSALS
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.grpc.health import Health
-from eris.runtimes.grpc.showing import shown
+from eris.runtimes.grpc.observe import shown
 from eris.testing import initial_model
 
 NAMES = ("anna", "ben", "cleo")
@@ -30,9 +30,10 @@ def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
     for _ in range(MOST_LEFT_OUT + 5):
         member.node.client.left_out.append((1, (0, 0)))
     driver: Any = SimpleNamespace(
-        member=member, health=Health(), complete=Event(), results_applied=0, training_seconds=0.0
-    )
-    seen = shown(driver, {}, name="anna", address="localhost:7400")
+        member=member, health=Health(), complete=Event(), results_applied=0, training_seconds=0.0,
+        transport=SimpleNamespace(counters={}),
+    )  # fmt: skip
+    seen = shown(driver, name="anna", address="localhost:7400")
     assert seen["messages_refused"] == MOST_REFUSALS + 7
     assert seen["contributions_left_out"] == MOST_LEFT_OUT + 5
     assert seen["refused"][-1] == f"refusal {MOST_REFUSALS + 6}"

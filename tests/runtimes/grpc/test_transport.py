@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.runtimes.grpc.link import TransportLimits
 from eris.runtimes.grpc.tls import Identity
-from eris.runtimes.grpc.transport import TransportLimits
 from support.posts import (
     KIB,
     Post,
@@ -125,8 +125,8 @@ async def main(folder, listen):
     me = Identity(folder / "ben.pem", folder / "ben.key", folder / "ca.pem")
     async def receive(peer, data):
         transport.send(peer, data)
-    transport = Transport("ben", listen, me.server_credentials(), me.channel_credentials(),
-        receive=receive, identify=lambda context: peer_identity(context)[0])
+    transport = Transport(me, listen, receive=receive,
+        identify=lambda context: peer_identity(context)[0])
     await transport.start()
     transport.connect("anna", sys.argv[3])
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -205,12 +205,13 @@ def test_room_that_was_made_before_somebody_waits_for_it_is_not_forgotten(
     identities: dict[str, Identity],
 ) -> None:
     async def scene() -> None:
-        async with Post(identities["anna"], limits=TransportLimits(queue_bytes=KIB)) as anna:
+        soon = TransportLimits(queue_bytes=KIB, stale_after=1e-9, connect_backoff=(3600.0, 3600.0))
+        async with Post(identities["anna"], limits=soon) as anna:
             transport = anna.transport
             transport.connect("ben", free_address())  # where nobody listens
             assert transport.send("ben", bytes(900))
             assert not transport.send("ben", bytes(900))
-            transport.forget("ben")  # between the refusal and the wait
+            await anna.told("nothing listens")  # what waited is gone, before somebody waits
             waiting = asyncio.ensure_future(transport.drained())
             for _ in range(3):  # as many turns of the loop as it takes to see an event
                 await asyncio.sleep(0)

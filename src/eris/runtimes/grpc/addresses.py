@@ -34,7 +34,8 @@ such as clinic.example.org:7400 or [2001:db8::7]:7400
     """
     found = _ENDPOINT.fullmatch(text) if len(text) <= LONGEST else None
     given = found and (found["host"] or found["six"] or host)
-    if found is None or not given or (found["six"] and not _is_six(found["six"])):
+    six = found and found["six"]
+    if found is None or not given or (six and not isinstance(ip(six), ipaddress.IPv6Address)):
         expected = "host:port, such as clinic.example.org:7400 or [2001:db8::7]:7400"
         raise InvalidSetting(name, text, expected)
     port = int(found["port"])
@@ -75,14 +76,13 @@ def everywhere(host: str) -> bool:
     >>> everywhere("0.0.0.0"), everywhere("::"), everywhere("anna")
     (True, True, False)
     """
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
+    found = ip(host)
+    return found is not None and found.is_unspecified
 
 
-def _is_six(text: str) -> bool:
+def ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The IP address that a host is; a name is none."""
     try:
-        return ipaddress.ip_address(text).version == 6
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return None

@@ -6,91 +6,21 @@ that time each other out would split the federation.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from eris.core.errors import ErisError
 from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
+from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
-from eris.runtimes.grpc.memory import Memory
 from eris.runtimes.grpc.roster import Roster
-from eris.runtimes.grpc.settings import NodeSettings
-from eris.runtimes.grpc.storage import replace
+from eris.runtimes.grpc.settings import shard_sizes
 
 LEDGER = "ledger.json"
-
-
-class EpochAuthority(Protocol):
-    """The authority over epochs, as a node sees it."""
-
-    @property
-    def clock_offset(self) -> float | None:
-        """Seconds by which the authority's clock is ahead, if it has one."""
-        ...
-
-    async def join(self, address: str) -> Joined:
-        """Become a member, or one again."""
-        ...
-
-    async def renew(self, round: int) -> Standing:
-        """Say where this member is; hear which views hold and what it may publish."""
-        ...
-
-    async def leave(self, published: int | None) -> None:
-        """Say that this member goes away, and the last round it may have published in."""
-        ...
-
-
-class DirectoryAuthority:
-    """A directory somewhere on the network; what it answers is noted before anybody acts on it."""
-
-    def __init__(
-        self, client: DirectoryClient, settings: NodeSettings, charter: str, memory: Memory
-    ) -> None:
-        self._client, self._settings, self._charter = client, settings, charter
-        self._memory = memory
-
-    @property
-    def clock_offset(self) -> float | None:
-        """Seconds by which the directory's clock is ahead."""
-        return self._client.clock_offset
-
-    async def join(self, address: str) -> Joined:
-        """Become a member, or one again."""
-        node = self._settings.node
-        joined = await self._client.join(
-            address=address,
-            charter=self._charter,
-            client=node.client,
-            aggregator=node.aggregator,
-            max_share=node.max_share,
-            mark=self._memory.mark,
-        )
-        await self._note(joined.standing)
-        return joined
-
-    async def renew(self, round: int) -> Standing:
-        """Keep the lease."""
-        standing = await self._client.renew(round, self._memory.mark)
-        await self._note(standing)
-        return standing
-
-    async def leave(self, published: int | None) -> None:
-        """End the lease."""
-        await self._client.leave(published, self._memory.mark)
-
-    async def _note(self, standing: Standing) -> None:
-        """Before the federation has begun there is nothing to act on, nor a run to belong to."""
-        if standing.views:
-            try:
-                await asyncio.to_thread(self._memory.keep, standing.mark)
-            except ErisError as failed:
-                raise DirectoryUnavailable(str(failed)) from failed
 
 
 class RosterAuthority:
@@ -108,20 +38,12 @@ class RosterAuthority:
         self.view = roster_view(roster, settings)
         self.me = self.view.members.index(name)
         self._addresses = tuple(member.address for member in roster.members)
-        self._through = 0
-        self.lost = not self._path.exists()
-        """Whether the note is missing."""
+        remedy = "remove it, and this node publishes nothing in the first rounds it hears of"
+        noted = storage.noted(self._path, lambda note: int(note["through"]), remedy)
+        self._through, self.lost = noted or 0, noted is None
 
-    async def join(self, address: str) -> Joined:
-        """Read what may have been published before."""
-        try:
-            if not self.lost:
-                self._through = int(json.loads(self._path.read_text("utf-8"))["through"])
-        except (OSError, ValueError, KeyError, TypeError) as damaged:
-            raise ErisError(
-                f"{self._path} is damaged ({damaged}); remove it, and this node publishes nothing "
-                "in the first rounds it hears of"
-            ) from damaged
+    async def join(self, **_: object) -> Joined:
+        """What may have been published before; nobody is told."""
         return Joined(self.me, self._through, self._standing())
 
     async def renew(self, round: int) -> Standing:
@@ -148,18 +70,20 @@ class RosterAuthority:
         return Standing(self.me, views, self._addresses, self._through, 0)
 
 
+EpochAuthority: TypeAlias = DirectoryClient | RosterAuthority
+"""The authority over epochs, as a node sees it."""
+
+
 def roster_view(roster: Roster, settings: Settings) -> View:
     """The one view of a federation with a roster."""
-    shard_map = settings.shard_map()
-    sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
     numbered = list(enumerate(roster.members))
     candidates = [Candidate(number, 1.0, True) for number, m in numbered if m.aggregator]
     clients = tuple(number for number, member in numbered if member.client)
     names = tuple(member.name for member in roster.members)
-    return View(names, clients, assign(sizes, candidates), epoch=1)
+    return View(names, clients, assign(shard_sizes(settings), candidates), epoch=1)
 
 
 def write_ledger(folder: Path, through: int) -> None:
     """Note the last round whose results this node may have published."""
     text = json.dumps({"through": through}).encode()
-    replace(folder / LEDGER, [text], "this node publishes nothing until it can")
+    storage.replace(folder / LEDGER, [text], "this node publishes nothing until it can")

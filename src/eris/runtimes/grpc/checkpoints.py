@@ -12,7 +12,7 @@ from eris.protocol.round.member import Member
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.logs import event
-from eris.runtimes.grpc.memory import RUN, Memory
+from eris.runtimes.grpc.storage import RUN, Memory
 from eris.runtimes.grpc.threads import written
 from eris.training.trainer import Learner, StatefulTrainer
 
@@ -60,12 +60,10 @@ class Checkpoints:
 
     async def keep(self, driver: Driver, every: float) -> None:
         """Write one now and then, between rounds, for as long as this is awaited."""
-        began = asyncio.Event()
-        driver.on_round = began.set
         while True:
             await asyncio.sleep(every)
-            began.clear()
-            await began.wait()
+            driver.round_begun.clear()
+            await driver.round_begun.wait()
             await self.save(driver)
 
     async def save(self, driver: Driver) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -27,7 +27,6 @@ from eris.protocol.authority.directory import (
     NotYet,
     Refused,
 )
-from eris.protocol.authority.history import Mark
 from eris.protocol.authority.standing import Standing
 from eris.protocol.directory_codec import (
     description_from_wire,
@@ -40,6 +39,8 @@ from eris.protocol.directory_codec import (
     standing_to_wire,
 )
 from eris.runtimes.grpc.ledger import Ledger
+from eris.runtimes.grpc.storage import Memory
+from eris.runtimes.grpc.tls import peer_identity
 
 SERVICE = "eris.v1.Directory"
 LARGEST_REQUEST = 64 * 1024
@@ -48,8 +49,6 @@ LONGEST_REASON = 2_000
 TIMEOUT = 10.0
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
-Identify = Callable[[Context], tuple[str, str]]
-"""Name and key's fingerprint of whoever made a call."""
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -71,20 +70,45 @@ class DirectoryUnavailable(ErisError):
     """The directory cannot be reached or cannot answer now; it may later."""
 
 
+class Attention:
+    """The clock by which a hosted directory measures leases: time in which it could have listened.
+
+    Of each stretch between two looks, ``most`` seconds count at most. The directory looks at its
+    clock with every request, and the node that hosts it is one that asks, ``most`` seconds after
+    its last answer at the latest. A longer stretch was none of silence: the host itself was
+    stopped, suspended or starved, and what its members said in the meantime waits to be read.
+
+    >>> times = iter([0.0, 1.0, 100.0, 100.5])
+    >>> clock = Attention(2.0, lambda: next(times))
+    >>> clock(), clock(), clock()
+    (1.0, 3.0, 3.5)
+    """
+
+    def __init__(self, most: float, clock: Callable[[], float] | None = None) -> None:
+        self._most, self._clock = most, clock or time.monotonic
+        self._seconds, self._looked = 0.0, self._clock()
+
+    def __call__(self) -> float:
+        """The seconds so far."""
+        now = self._clock()
+        self._seconds += min(now - self._looked, self._most)
+        self._looked = now
+        return self._seconds
+
+
 class DirectoryService:
-    """Offers a directory to whoever ``identify`` can name; ``clock`` measures leases."""
+    """Offers a directory to whoever has a certificate; ``clock`` measures leases."""
 
     def __init__(
         self,
         directory: Directory,
         ledger: Ledger,
         clock: Callable[[], float],
-        identify: Identify,
         *,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.directory, self.ledger = directory, ledger
-        self._clock, self._identify, self._wall_clock = clock, identify, wall_clock
+        self._clock, self._wall_clock = clock, wall_clock
         self._stored = -1  # the last revision on disk
         self._saving: asyncio.Task[None] | None = None
         self._writable = True
@@ -98,15 +122,6 @@ class DirectoryService:
             "Describe": self._method(wire.DescribeRequest, self._describe, saves=False),
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
-
-    async def tick(self) -> bool:
-        """Let time pass; says whether there is a new view.
-
-        Every request does as much: this is for hosts that want to know while nobody asks.
-        """
-        changed = self.directory.tick(self._clock())
-        await self._save()
-        return changed
 
     # -- methods ------------------------------------------------------------------------------
 
@@ -163,7 +178,7 @@ class DirectoryService:
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def answer(data: bytes, context: Context) -> bytes:
             try:
-                caller = self._identify(context)
+                caller = peer_identity(context)
                 if len(data) > LARGEST_REQUEST:
                     raise Refused(f"a request has {len(data)} bytes; at most {LARGEST_REQUEST}")
                 try:
@@ -209,12 +224,16 @@ class DirectoryService:
 
 
 class DirectoryClient:
-    """A member's line to the directory at an address, over a channel that proves who it is."""
+    """A member's line to the directory at an address, over a channel that proves who it is.
+
+    What it answers is noted in the ``memory`` before anybody acts on it.
+    """
 
     def __init__(
         self,
         channel: grpc.aio.Channel,
         address: str,
+        memory: Memory | None = None,
         *,
         timeout: float = TIMEOUT,
         wall_clock: Callable[[], float] = time.time,
@@ -223,17 +242,10 @@ class DirectoryClient:
         self.clock_offset: float | None = None
         """Seconds by which the directory's clock is ahead of this one; None before an answer."""
         self._channel, self._timeout, self._wall_clock = channel, timeout, wall_clock
-        self._incarnation = 0
+        self._memory, self._incarnation = memory, 0
 
     async def join(
-        self,
-        *,
-        address: str,
-        charter: str,
-        client: bool,
-        aggregator: bool,
-        max_share: float,
-        mark: Mark | None = None,
+        self, *, address: str, charter: str, client: bool, aggregator: bool, max_share: float
     ) -> Joined:
         """Become a member that listens at ``address``, or one again."""
         request = wire.JoinRequest(
@@ -242,54 +254,60 @@ class DirectoryClient:
             client=client,
             aggregator=aggregator,
             max_share=max_share,
-            mark=mark_to_wire(mark),
+            mark=self._mark(),
         )
-        answer, middle = await self._call("Join", request, wire.Joined)
-        self.clock_offset = answer.standing.time - middle
-        joined = self._understood(joined_from_wire, answer)
+        joined = await self._call("Join", request, wire.Joined, joined_from_wire)
         self._incarnation = joined.incarnation
+        await self._note(joined.standing)
         return joined
 
-    async def renew(self, round: int, mark: Mark | None = None) -> Standing:
+    async def renew(self, round: int) -> Standing:
         """Keep the lease, having reached a round."""
-        request = wire.RenewRequest(
-            round=round, incarnation=self._incarnation, mark=mark_to_wire(mark)
-        )
-        answer, middle = await self._call("Renew", request, wire.Standing)
-        self.clock_offset = answer.time - middle
-        return self._understood(standing_from_wire, answer)
+        request = wire.RenewRequest(round=round, incarnation=self._incarnation, mark=self._mark())
+        standing = await self._call("Renew", request, wire.Standing, standing_from_wire)
+        await self._note(standing)
+        return standing
 
-    async def leave(self, published: int | None = None, mark: Mark | None = None) -> None:
+    async def leave(self, published: int | None = None) -> None:
         """End the lease, and give back what was permitted beyond the last round published in."""
         request = wire.LeaveRequest(
-            incarnation=self._incarnation, published=published, mark=mark_to_wire(mark)
+            incarnation=self._incarnation, published=published, mark=self._mark()
         )
-        await self._call("Leave", request, wire.Left)
+        await self._call("Leave", request, wire.Left, lambda left: None)
 
     async def describe(self) -> Description:
         """What the directory knows, for people; not only members may ask."""
-        answer, middle = await self._call("Describe", wire.DescribeRequest(), wire.Description)
-        self.clock_offset = answer.time - middle
-        return self._understood(description_from_wire, answer)
+        request = wire.DescribeRequest()
+        return await self._call("Describe", request, wire.Description, description_from_wire)
+
+    def _mark(self) -> wire.Mark | None:
+        return mark_to_wire(self._memory.mark if self._memory is not None else None)
+
+    async def _note(self, standing: Standing) -> None:
+        """Before the federation has begun there is nothing to act on, nor a run to belong to."""
+        if self._memory is not None and standing.views:
+            try:
+                await asyncio.to_thread(self._memory.keep, standing.mark)
+            except ErisError as failed:
+                raise DirectoryUnavailable(str(failed)) from failed
 
     async def _call(
-        self, method: str, request: Message, kind: type[Answer]
-    ) -> tuple[Answer, float]:
-        """The answer, and this node's time halfway between question and answer."""
+        self, method: str, request: Message, kind: type[Answer], read: Callable[[Answer], Result]
+    ) -> Result:
+        """The answer as it is read; its time is compared with halfway between question and it."""
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
         call = self._channel.unary_unary(f"/{SERVICE}/{method}")
         asked = self._wall_clock()
         try:
             data = await call(request.SerializeToString(), timeout=self._timeout)
-            return kind.FromString(data), (asked + self._wall_clock()) / 2
+            answer, middle = kind.FromString(data), (asked + self._wall_clock()) / 2
+            told: Any = answer.standing if isinstance(answer, wire.Joined) else answer
+            self.clock_offset = told.time - middle
+            return read(answer)
         except grpc.aio.AioRpcError as error:
             raise self._explained(error) from error
         except DecodeError as error:
             raise ErisError(f"the answer of the directory at {self.address} is none") from error
-
-    def _understood(self, read: Callable[[Answer], Result], answer: Answer) -> Result:
-        try:
-            return read(answer)
         except ErisError as error:
             where = f"the answer of the directory at {self.address}"
             raise ErisError(f"{where} makes no sense: {error}") from error

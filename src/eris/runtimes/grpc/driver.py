@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,17 +43,15 @@ class Driver:
         learner: Learner,
         transport: Transport,
         journal: Journal,
-        *,
-        health: Health | None = None,
-        recorder: Recorder | None = None,
-        limits: Limits | None = None,
+        health: Health,
+        recorder: Recorder | None,
+        limits: Limits,
     ) -> None:
         self.member, self.learner, self.transport = member, learner, transport
-        self.journal, self.recorder = journal, recorder
-        self.health = health or Health()
+        self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.training_seconds, self.results_applied = 0.0, 0
-        self.on_round: Callable[[], None] = lambda: None
-        """Called when a round has begun."""
+        self.round_begun = asyncio.Event()
+        """Set when a round has begun."""
         self.renew = asyncio.Event()
         """Set when the authority should be asked."""
         self.over = asyncio.Event()
@@ -65,7 +63,6 @@ class Driver:
         self.moving = asyncio.Lock()
         """Held by whoever moves the member, or reads all of it."""
         self._stopped = False
-        self._limits = limits or Limits()
         self._pulling, self._woken = asyncio.Event(), asyncio.Event()
         self._job: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -344,7 +341,7 @@ class Driver:
         self._based_on = list(member.node.replica.versions.values())
         done = member.phase is Phase.DONE
         self.journal.write("done" if done else "began", round=member.round)
-        self.on_round()
+        self.round_begun.set()
 
     def _note_refusal(self, refusal: Refusal, member: int, by: str) -> None:
         """Whose contribution to which round was refused, and why; once a round."""

@@ -1,7 +1,9 @@
-"""A user's training code, found by the name that ``node.toml`` gives it."""
+"""A user's training code: found by the name in ``node.toml``, and asked how good a model is."""
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.named import named_function
 from eris.training.trainer import Learner
+
+_log = logging.getLogger("eris.node")
 
 
 def load(where: str, folder: Path, name: str, options: Mapping[str, Any]) -> Learner:
@@ -45,3 +49,31 @@ def initial_model(learner: Learner) -> Vector:
         found = f"{model.dtype} array of shape {model.shape}"
         raise InvalidSetting("what initial() returned", found, "a flat float32 array, all finite")
     return model
+
+
+def evaluated(learner: Learner, model: Vector) -> tuple[dict[str, float], str]:
+    """Metrics of the final model by the user's ``evaluate``, and what is wrong: nothing, empty.
+
+    >>> class Careless:
+    ...     def evaluate(self, parameters):
+    ...         return {"loss": float("nan")}
+    >>> evaluated(Careless(), np.zeros(3, np.float32))
+    ({'loss': nan}, 'evaluate() gives loss nan')
+    """
+    wrong = int((~np.isfinite(model)).sum())
+    problem = f"{wrong} of {len(model)} values of the model are not finite" if wrong else ""
+    evaluate = getattr(learner, "evaluate", None)
+    if evaluate is None:
+        return {}, problem
+    try:
+        found = evaluate(model)
+        if not isinstance(found, Mapping):
+            raise TypeError(f"it returned {type(found).__name__}, not a mapping")
+        metrics = {str(key): float(value) for key, value in found.items()}
+    except BaseException as error:  # sys.exit() of the user's code, too
+        _log.error("evaluate() raised", exc_info=error)
+        return {}, problem or f"evaluate() failed: {type(error).__name__}: {error}"
+    strange = [f"{key} {value}" for key, value in metrics.items() if not math.isfinite(value)]
+    if strange and not problem:
+        problem = f"evaluate() gives {', '.join(strange)}"
+    return metrics, problem

@@ -123,7 +123,6 @@ class Dialling:
     limits: TransportLimits
     on_state: Callable[[str, bool, str], None]
     on_room: Callable[[], None]
-    jitter: Callable[[float], float]
 
 
 class Link:
@@ -192,7 +191,7 @@ class Link:
             self._throw_away_what_is_stale()
             if loop.time() - began > pause:
                 pause = shortest
-            await self._rest(self._dialling.jitter(pause))
+            await self._rest(pause)
             pause = min(2 * pause, longest)
 
     async def _stream(self) -> str:
@@ -259,7 +258,7 @@ class Link:
 
     def _throw_away_what_is_stale(self) -> None:
         down_for = asyncio.get_running_loop().time() - self._down_since
-        if down_for >= self._dialling.limits.stale_after and not self.outbox.empty:
+        if down_for >= self._dialling.limits.stale_after and self.outbox.held:
             self._counters.dropped += self.outbox.clear()
             self._dialling.on_room()
 

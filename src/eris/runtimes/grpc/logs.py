@@ -20,12 +20,7 @@ import numpy as np
 from eris.core.errors import InvalidSetting, one_of
 
 LOGGER = "eris"
-LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+LEVELS = ("debug", "info", "warning", "error")
 LONGEST_TEXT = 1000
 """Characters of a text that are shown; a peer may have written it."""
 MOST_ITEMS = 16
@@ -46,7 +41,7 @@ def configure(level: str = "info", format: str = "text", stream: TextIO | None =
         if isinstance(old.formatter, _Formatter):
             logger.removeHandler(old)
     logger.addHandler(handler)
-    logger.setLevel(LEVELS[level])
+    logger.setLevel(level.upper())
     # A program that has set up logging of its own would show every line twice.
     logger.propagate = False
 

@@ -22,16 +22,14 @@ from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
-from eris.runtimes.grpc.authority import DirectoryAuthority, EpochAuthority, RosterAuthority
+from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
-from eris.runtimes.grpc.ending import evaluated
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
-from eris.runtimes.grpc.memory import Memory
-from eris.runtimes.grpc.observe import NodeState, StatusServer
+from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
 from eris.runtimes.grpc.parts import (
     directory_channel,
     hosted_directory,
@@ -41,7 +39,7 @@ from eris.runtimes.grpc.parts import (
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
-from eris.runtimes.grpc.showing import shown
+from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.threads import at_work, in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
@@ -78,7 +76,6 @@ class NetworkNode:
         self.address = settings.address
         self._stopping = asyncio.Event()
         self._driver: Driver | None = None
-        self._transport: Transport | None = None
         self._reason = "starting"
         self._clock_told = False
         self._failure: ErisError | None = None
@@ -122,10 +119,8 @@ class NetworkNode:
 
     def _open_transport(self, service: DirectoryService | None) -> Transport:
         return Transport(
-            self.name,
+            self.identity,
             self.settings.node.listen,
-            self.identity.server_credentials(),
-            self.identity.channel_credentials(),
             receive=self._receive,
             identify=self._identify,
             limits=transport_limits(self.settings, self.agreed),
@@ -134,19 +129,11 @@ class NetworkNode:
         )
 
     def _find_authority(self) -> tuple[EpochAuthority, grpc.aio.Channel | None]:
-        membership = self.settings.membership
         if self.settings.roster is not None:
             found = RosterAuthority(self.settings.roster, self.name, self.agreed, self.folder)
             return found, None
-        address, name = membership.directory, membership.directory_name
-        if membership.host_directory:
-            address, name = self.address, self.name
-        assert address is not None, "one of the three ways was chosen"
-        assert name is not None, "a directory has a host"
-        channel = directory_channel(self.identity, address, name)
-        client = DirectoryClient(channel, address)
-        charter = self.settings.charter(self.agreed)
-        return DirectoryAuthority(client, self.settings, charter, self._memory), channel
+        channel, address = directory_channel(self.settings, self.identity, self.address)
+        return DirectoryClient(channel, address, self._memory), channel
 
     def _observe(self) -> StatusServer | None:
         if not self.settings.observe.http:
@@ -171,7 +158,7 @@ class NetworkNode:
         driver.note_view()
         self._connect(joined.standing)
         every = self.settings.checkpoint.every_seconds
-        work = [self._renewals(authority), self._checkpoints.keep(driver, every)]
+        work = [self._renewals(authority, driver), self._checkpoints.keep(driver, every)]
         tasks = [asyncio.create_task(one) for one in work]
         try:
             await driver.start()
@@ -189,7 +176,7 @@ class NetworkNode:
         told = ""
         while True:
             try:
-                joined = await authority.join(self.address)
+                joined = await self._joined(authority)
                 break
             except DirectoryUnavailable as unavailable:
                 if str(unavailable) != told:
@@ -211,6 +198,16 @@ class NetworkNode:
             await asyncio.sleep(0.5)
         return Joined(number, joined.abstain_through, standing, joined.incarnation)
 
+    async def _joined(self, authority: EpochAuthority) -> Joined:
+        node = self.settings.node
+        return await authority.join(
+            address=self.address,
+            charter=self.settings.charter(self.agreed),
+            client=node.client,
+            aggregator=node.aggregator,
+            max_share=node.max_share,
+        )
+
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
         member = Member(
             self.agreed,
@@ -225,22 +222,19 @@ class NetworkNode:
         recorder = None
         if self.settings.observe.record:
             recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
-        assert self._transport is not None
         training = self.settings.training
         return Driver(
             member,
             self.learner,
             self._transport,
             self.journal,
-            health=Health(training.most_failures, training.slow_after, training.time_limit),
-            recorder=recorder,
-            limits=Limits(message_bytes=self.settings.message_bytes(self.agreed)),
+            Health(training.most_failures, training.slow_after, training.time_limit),
+            recorder,
+            Limits(message_bytes=self.settings.message_bytes(self.agreed)),
         )
 
-    async def _renewals(self, authority: EpochAuthority) -> None:
+    async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:
         """Keep the lease, and fetch permits and views as they are needed."""
-        driver = self._driver
-        assert driver is not None
         pause = renewed_after(self.settings)
         while True:
             try:
@@ -263,7 +257,7 @@ class NetworkNode:
             try:
                 standing = await authority.renew(round)
             except NotAMember:  # it was told that this member left
-                standing = (await authority.join(self.address)).standing
+                standing = (await self._joined(authority)).standing
             self._reason = ""
             return standing
         except DirectoryUnavailable as unavailable:
@@ -278,12 +272,10 @@ class NetworkNode:
         return None
 
     def _connect(self, standing: Standing) -> None:
-        transport = self._transport
-        assert transport is not None
         for member, address in enumerate(standing.addresses):
             name = standing.views[-1].view.members[member] if standing.views else ""
             if name and name != self.name and address:
-                transport.connect(name, address)
+                self._transport.connect(name, address)
 
     async def _receive(self, peer: str, data: bytes) -> None:
         if self._driver is not None:
@@ -351,7 +343,7 @@ class NetworkNode:
         """Write the model, and say that it is final and how good; its digest."""
         self._write_model(driver)
         digest, rounds = model_digest(driver.member.model), driver.member.rounds
-        evaluating = in_thread(evaluated, self.learner, driver.member.model)
+        evaluating = in_thread(learners.evaluated, self.learner, driver.member.model)
         metrics, problem = await self._until(evaluating) or ({}, "")
         problem = driver.health.verdict() or problem
         told = {"problem": problem} if problem else {}
@@ -386,17 +378,10 @@ class NetworkNode:
 
     async def _status(self) -> dict[str, Any]:
         """What the node shows; asked in the event loop, so an answer means that it runs."""
-        driver, transport = self._driver, self._transport
-        if driver is None or transport is None:
+        if self._driver is None:
             return NodeState(name=self.name, reason=self._reason).mapping()
-        return shown(
-            driver,
-            transport.counters,
-            name=self.name,
-            address=self.address,
-            reason=self._reason,
-            saved_at=self._checkpoints.saved_at,
-        )
+        saved_at = self._checkpoints.saved_at
+        return shown(self._driver, self.name, self.address, self._reason, saved_at)
 
     async def _until(self, work: Any) -> Any:
         """Await something, unless the node is stopped first; then None."""

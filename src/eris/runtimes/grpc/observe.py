@@ -8,33 +8,40 @@ Nothing here can change the node, and there is no update or model in what it sho
 from __future__ import annotations
 
 import errno
-import ipaddress
 import json
 import logging
 import socket
 import socketserver
 import threading
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from eris.core.errors import ErisError
-from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, written
+from eris.protocol.round.member import Phase
+from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, everywhere, ip, written
+from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import plain
 from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.threads import started
 
 PATHS = ("/metrics", "/health", "/ready", "/status")
 MOST_REQUESTS = 16
 """Requests at a time; others are turned away, so that they cannot use up threads."""
 SLOWEST_REQUEST = 10.0
 """Seconds that a request may take to arrive."""
+ANSWERED_WITHIN = 5.0
+"""Seconds that somebody who asks a node waits."""
 _LOGGER = logging.getLogger("eris.observe")
 Status = Callable[[], Mapping[str, Any]]
 
@@ -69,19 +76,48 @@ class NodeState:
     training_seconds: float = 0.0
     training_for_seconds: float = 0.0
 
-    @classmethod
-    def of(cls, status: Mapping[str, Any]) -> NodeState:
-        """The observation in a status, which may say more; what it leaves out is as at the start.
-
-        >>> NodeState.of({"round": 3, "owners": ["anna"]}).round
-        3
-        """
-        known = {item.name for item in fields(cls)}
-        return cls(**{key: value for key, value in status.items() if key in known})
-
     def mapping(self) -> dict[str, Any]:
         """As a status."""
         return asdict(self)
+
+
+def shown(
+    driver: Driver, name: str, address: str, reason: str = "", saved_at: float | None = None
+) -> dict[str, Any]:
+    """The status of a node that has begun; ``reason`` is what it waits for beside its training."""
+    now = time.monotonic()
+    member, health, counters = driver.member, driver.health, driver.transport.counters
+    view, node = member.agreement.view, driver.member.node
+    behind = member.phase is Phase.CATCHING_UP
+    problem = "catching up with the others" if behind else health.problem(now)
+    seen = NodeState(
+        name=name,
+        phase=member.phase.value,
+        ready=not problem and (driver.complete.is_set() or not member.exhausted),
+        reason=problem or reason,
+        round=member.round,
+        epoch=member.view.epoch,
+        members=len(view.roles),
+        peers_connected=sum(counter.connected for counter in counters.values()),
+        bytes_sent={peer: counter.sent_bytes for peer, counter in counters.items()},
+        bytes_received={peer: counter.received_bytes for peer, counter in counters.items()},
+        queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
+        messages_refused=node.refused.count_of_all,
+        contributions_left_out=node.client.left_out.count_of_all,
+        results_applied=driver.results_applied,
+        training_failures=health.failures,
+        checkpoint_age_seconds=None if saved_at is None else now - saved_at,
+        training_seconds=driver.training_seconds,
+        training_for_seconds=health.training_for(now),
+    )
+    owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
+    return seen.mapping() | {
+        "address": address,
+        "rounds": member.rounds,
+        "owners": owners,
+        "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
+        "refused": list(node.refused)[-5:],
+    }
 
 
 GAUGES = {
@@ -106,29 +142,26 @@ BY_PEER: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], st
 }
 
 
-def metrics(seen: NodeState) -> Iterator[Metric]:
-    """The observation as Prometheus has it; names begin with ``eris_``."""
-    for name, doc in GAUGES.items():
-        if (value := getattr(seen, name)) is not None:
-            yield GaugeMetricFamily(f"eris_{name}", doc, value=value)
-    for name, doc in COUNTERS.items():
-        yield CounterMetricFamily(f"eris_{name}", doc, value=getattr(seen, name))
-    for name, (kind, doc) in BY_PEER.items():
-        family = kind(f"eris_{name}", doc, labels=["peer"])
-        for peer, value in sorted(getattr(seen, name).items()):
-            family.add_metric([peer], value)
-        yield family
-    phase = GaugeMetricFamily("eris_phase", "1 for what this node is doing.", labels=["phase"])
-    phase.add_metric([seen.phase], 1)
-    yield phase
-
-
 @dataclass(frozen=True, eq=False)
 class _Metrics(Collector):
-    seen: NodeState
+    """A status as Prometheus has it; names begin with ``eris_``."""
+
+    status: Mapping[str, Any]
 
     def collect(self) -> Iterator[Metric]:
-        return metrics(self.seen)
+        for name, doc in GAUGES.items():
+            if (value := self.status[name]) is not None:
+                yield GaugeMetricFamily(f"eris_{name}", doc, value=value)
+        for name, doc in COUNTERS.items():
+            yield CounterMetricFamily(f"eris_{name}", doc, value=self.status[name])
+        for name, (kind, doc) in BY_PEER.items():
+            family = kind(f"eris_{name}", doc, labels=["peer"])
+            for peer, value in sorted(self.status[name].items()):
+                family.add_metric([peer], value)
+            yield family
+        phase = GaugeMetricFamily("eris_phase", "1 for what this node is doing.", labels=["phase"])
+        phase.add_metric([self.status["phase"]], 1)
+        yield phase
 
 
 class StatusServer:
@@ -164,7 +197,8 @@ class StatusServer:
         self._thread.start()
         where = written(self.host, port)
         event(_LOGGER, logging.INFO, "serving metrics and health", at=where)
-        if not _is_loopback(self._server.server_address[0]):
+        found = ip(str(self._server.server_address[0]))
+        if found is None or not found.is_loopback:
             warning = "metrics and status can be read by whoever reaches this address"
             event(_LOGGER, logging.WARNING, warning, at=where)
         return port
@@ -193,10 +227,7 @@ class StatusServer:
         with self._asking:
             # One call at a time: a node that hangs must not cost a thread for every request.
             if self._answer is None or self._answer.done():
-                self._answer = Future()
-                threading.Thread(
-                    target=_call, args=(self._status, self._answer), name="eris-status", daemon=True
-                ).start()
+                self._answer = started("eris-status", self._status)
             answer = self._answer
         try:
             return answer.result(self.patience)
@@ -216,27 +247,31 @@ class StatusServer:
             if path == "/status":
                 body = json.dumps(plain(status), indent=2).encode() + b"\n"
                 return 200, "application/json", body
-            seen = NodeState.of(status)
+            seen = {**NodeState().mapping(), **status}  # what it leaves out is as at the start
             if path == "/metrics":
-                registry = CollectorRegistry(auto_describe=False)
-                registry.register(_Metrics(seen))
-                return 200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(registry)
+                return 200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(_Metrics(seen))
         except ErisError as failed:
             return 503, "text/plain; charset=utf-8", f"{failed}\n".encode()
         except Exception as failed:  # the node's status is not what it should be
             reason = f"the node's status cannot be shown: {type(failed).__name__}: {failed}\n"
             return 503, "text/plain; charset=utf-8", reason.encode()
-        if path == "/ready" and not seen.ready:
-            return 503, "text/plain; charset=utf-8", f"not ready: {seen.reason}\n".encode()
+        if path == "/ready" and not seen["ready"]:
+            return 503, "text/plain; charset=utf-8", f"not ready: {seen['reason']}\n".encode()
         word = b"ready\n" if path == "/ready" else b"alive\n"
         return 200, "text/plain; charset=utf-8", word
 
 
-def _call(status: Status, answer: Future[Mapping[str, Any]]) -> None:
+def node_status(http: str) -> dict[str, Any]:
+    """What a node says of itself at its ``observe.http``."""
+    host, port = endpoint(http, "observe.http", host=LOOPBACK)
+    where = written(LOOPBACK if everywhere(host) else host, port)
     try:
-        answer.set_result(status())
-    except Exception as failed:
-        answer.set_exception(failed)
+        with urllib.request.urlopen(f"http://{where}/status", timeout=ANSWERED_WITHIN) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (OSError, ValueError) as failed:
+        reason = failed.reason if isinstance(failed, urllib.error.URLError) else failed
+        raise ErisError(f"the node does not answer at {where}: {reason}; is it running?") from None
 
 
 class _Server(ThreadingHTTPServer):
@@ -294,10 +329,3 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are logged for those who look for them."""
         event(_LOGGER, logging.DEBUG, "request", client=self.client_address[0], line=format % args)
-
-
-def _is_loopback(host: object) -> bool:
-    try:
-        return ipaddress.ip_address(str(host)).is_loopback
-    except ValueError:
-        return False

@@ -10,49 +10,6 @@ OVERHEAD = 64
 """What a message counts beside its own bytes, so that many tiny ones are bounded, too."""
 
 
-class BoundedQueue:
-    """Messages first in, first out, that hold at most ``capacity`` bytes."""
-
-    def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise InvalidSetting("capacity", capacity, "at least 1 byte")
-        self.capacity = capacity
-        self.held = 0
-        self._waiting: deque[bytes] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def room(self) -> int:
-        """The largest message that is sure to fit."""
-        return max(0, self.capacity - self.held - OVERHEAD)
-
-    def put(self, data: bytes) -> bool:
-        """Queue a message if it fits; one larger than the whole queue needs it empty."""
-        held = self.held + len(data) + OVERHEAD
-        if self.held and held > self.capacity:
-            return False
-        self._waiting.append(data)
-        self.held = held
-        return True
-
-    def get(self) -> bytes:
-        """The oldest message; it is held until :meth:`release`."""
-        return self._waiting.popleft()
-
-    def release(self, data: bytes) -> None:
-        """Give back the room of a message that :meth:`get` gave out."""
-        self.held -= len(data) + OVERHEAD
-
-    def clear(self) -> int:
-        """Throw away what waits; says how many messages."""
-        count = len(self._waiting)
-        while self._waiting:
-            self.release(self._waiting.popleft())
-        return count
-
-
 class Outbox:
     """What waits for one peer: urgent messages (results) before the others (contributions).
 
@@ -73,22 +30,35 @@ class Outbox:
     """
 
     def __init__(self, capacity: int, urgent_capacity: int | None = None) -> None:
-        self._ordinary = BoundedQueue(capacity)
-        self._urgent = BoundedQueue(capacity if urgent_capacity is None else urgent_capacity)
-        self._under_way: tuple[BoundedQueue, bytes] | None = None
+        # Each is a pair: of the ordinary queue, and of the urgent one.
+        self._capacity = capacity, capacity if urgent_capacity is None else urgent_capacity
+        for given in self._capacity:
+            if given < 1:
+                raise InvalidSetting("capacity", given, "at least 1 byte")
+        self._waiting: tuple[deque[bytes], deque[bytes]] = deque(), deque()
+        self._held = [0, 0]
+        self._under_way: tuple[bool, bytes] | None = None
         self.closed = False
 
     def put(self, data: bytes, *, urgent: bool = False) -> bool:
-        """Queue a message; False if its queue is full or the outbox is closed."""
-        return not self.closed and self._queue(urgent).put(data)
+        """Queue a message if it fits; False if its queue is full or the outbox is closed.
+
+        One larger than the whole queue needs it empty.
+        """
+        held = self._held[urgent] + len(data) + OVERHEAD
+        if self.closed or (self._held[urgent] and held > self._capacity[urgent]):
+            return False
+        self._waiting[urgent].append(data)
+        self._held[urgent] = held
+        return True
 
     def get(self) -> bytes | None:
         """The next message, which is then under way until :meth:`sent`; None if nothing waits."""
         assert self._under_way is None, "one message at a time"
-        queue = self._urgent if self._urgent else self._ordinary
-        if not queue:
+        urgent = bool(self._waiting[True])
+        if not self._waiting[urgent]:
             return None
-        self._under_way = queue, queue.get()
+        self._under_way = urgent, self._waiting[urgent].popleft()
         return self._under_way[1]
 
     def sent(self) -> bool:
@@ -99,18 +69,23 @@ class Outbox:
         """
         if self._under_way is None:
             return False
-        queue, data = self._under_way
-        queue.release(data)
+        urgent, data = self._under_way
+        self._held[urgent] -= len(data) + OVERHEAD
         self._under_way = None
-        return 2 * queue.held <= queue.capacity
+        return 2 * self._held[urgent] <= self._capacity[urgent]
 
     def room(self, *, urgent: bool = False) -> int:
         """The largest message that is sure to fit in a queue."""
-        return 0 if self.closed else self._queue(urgent).room
+        free = self._capacity[urgent] - self._held[urgent] - OVERHEAD
+        return 0 if self.closed else max(0, free)
 
     def clear(self) -> int:
         """Throw away what waits; says how many messages."""
-        return self._urgent.clear() + self._ordinary.clear()
+        count = sum(map(len, self._waiting))
+        for urgent, waiting in enumerate(self._waiting):
+            self._held[urgent] -= sum(len(data) + OVERHEAD for data in waiting)
+            waiting.clear()
+        return count
 
     def close(self) -> None:
         """Take no more messages; those that wait can still be got."""
@@ -119,12 +94,4 @@ class Outbox:
     @property
     def held(self) -> int:
         """Bytes that wait or are under way, with :data:`OVERHEAD` for each message."""
-        return self._urgent.held + self._ordinary.held
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self.held
-
-    def _queue(self, urgent: bool) -> BoundedQueue:
-        return self._urgent if urgent else self._ordinary
+        return sum(self._held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import asdict
 from typing import Any
 
 import grpc
@@ -12,21 +13,14 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.history import ANEW
 from eris.protocol.settings import Settings
-from eris.runtimes.grpc.attention import Attention
-from eris.runtimes.grpc.directory import DirectoryService
+from eris.runtimes.grpc.directory import Attention, DirectoryClient, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
-from eris.runtimes.grpc.memory import Memory
-from eris.runtimes.grpc.settings import NodeSettings
-from eris.runtimes.grpc.tls import Identity, peer_identity
+from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
+from eris.runtimes.grpc.storage import Memory
+from eris.runtimes.grpc.tls import Identity
 
 DIRECTORY_FILE = "directory.sqlite"
-
-
-def shard_sizes(agreed: Settings) -> list[int]:
-    """Coordinates of every shard."""
-    shard_map = agreed.shard_map()
-    return [shard_map.size(shard) for shard in range(shard_map.shards)]
 
 
 def renewed_after(settings: NodeSettings) -> float:
@@ -58,7 +52,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
     ledger = Ledger(path)
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
-    return DirectoryService(found, ledger, clock, peer_identity)
+    return DirectoryService(found, ledger, clock)
 
 
 def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimits:
@@ -71,10 +65,20 @@ def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimit
     )
 
 
-def directory_channel(identity: Identity, address: str, name: str) -> grpc.aio.Channel:
-    """A channel to the directory at an address, whose host must be the member of that name."""
-    return grpc.aio.secure_channel(
-        f"dns:///{address}",
+def directory_channel(
+    settings: NodeSettings, identity: Identity, address: str
+) -> tuple[grpc.aio.Channel, str]:
+    """A channel to the directory, whose host must be the member of its name, and the address.
+
+    A node that hosts the directory finds it at its own ``address``.
+    """
+    where, name = settings.membership.directory, settings.membership.directory_name
+    if settings.membership.host_directory:
+        where, name = address, settings.node.name
+    if where is None or name is None:
+        raise ErisError("a federation with a roster has no directory to ask")
+    channel = grpc.aio.secure_channel(
+        f"dns:///{where}",
         identity.channel_credentials(),
         options=[
             *KEEPALIVE,
@@ -84,3 +88,14 @@ def directory_channel(identity: Identity, address: str, name: str) -> grpc.aio.C
             ("grpc.max_reconnect_backoff_ms", 2000),
         ],
     )
+    return channel, where
+
+
+async def describe(settings: NodeSettings) -> dict[str, Any]:
+    """The federation as the directory knows it, asked with a node's certificate."""
+    identity = Identity(settings.tls.certificate, settings.tls.key, settings.tls.authority)
+    identity.check(settings.node.name)
+    channel, address = directory_channel(settings, identity, settings.address)
+    async with channel:
+        client = DirectoryClient(channel, address, timeout=5.0)
+        return asdict(await client.describe())

@@ -33,8 +33,8 @@ class BadIdentity(ErisError):
     """A certificate, a key or an authority that cannot be used: which, why, and what to do."""
 
 
-def checked_name(name: str) -> str:
-    """A member's name, if it may be one.
+def checked_name(name: str, where: str = "member's name") -> str:
+    """A member's name, found at a key, if it may be one.
 
     >>> checked_name("clinic-1")
     'clinic-1'
@@ -46,7 +46,7 @@ a-z, 0-9 and "-", with no "-" at the ends, and neither ca nor localhost
     """
     if not NAME.fullmatch(name) or name in _TAKEN:
         expected = '1 to 63 characters of a-z, 0-9 and "-", with no "-" at the ends'
-        raise InvalidSetting("member's name", name, f"{expected}, and neither ca nor localhost")
+        raise InvalidSetting(where, name, f"{expected}, and neither ca nor localhost")
     return name
 
 

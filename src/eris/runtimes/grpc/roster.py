@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from eris.core.errors import InvalidSetting, did_you_mean
 from eris.runtimes.grpc.addresses import dialled
-from eris.runtimes.grpc.sections import named
+from eris.runtimes.grpc.pem import checked_name
 from eris.tables import UNSET, Table, document_in, located, read, setting
 
 
@@ -28,7 +28,7 @@ class RosterMember(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named("member.name", self.name)
+        checked_name(self.name, "member.name")
         dialled(self.address, f"address of {self.name}")
 
 
@@ -71,8 +71,3 @@ class Roster:
         names = [member.name for member in self.members]
         hint = did_you_mean(name, names)
         raise InvalidSetting("node.name", name, f"a member that {self.path} lists{hint}")
-
-    @property
-    def clients(self) -> int:
-        """How many members train."""
-        return sum(member.client for member in self.members)

@@ -23,14 +23,6 @@ from eris.tables import UNSET, Table, check_settings, setting
 ABOVE_0, AT_LEAST_1, FEW = "a number above 0", "at least 1", "1 to 10,000"
 
 
-def named(where: str, name: str) -> None:
-    """Check a member's name, found at a key."""
-    try:
-        checked_name(name)
-    except InvalidSetting as wrong:
-        raise InvalidSetting(where, name, wrong.expected) from None
-
-
 @dataclass(frozen=True, kw_only=True)
 class NodeTable(Table):
     """This node."""
@@ -59,7 +51,7 @@ class NodeTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        named("node.name", self.name)
+        checked_name(self.name, "node.name")
         endpoint(self.listen, "node.listen", any_port=True)
         if self.address is not None:
             dialled(self.address, "node.address", any_port=True)
@@ -105,12 +97,8 @@ class MembershipTable(Table):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ways = {
-            "directory": self.directory is not None,
-            "host_directory": self.host_directory,
-            "roster": self.roster is not None,
-        }
-        chosen = [way for way, on in ways.items() if on]
+        ways = ("directory", "host_directory", "roster")
+        chosen = [way for way in ways if getattr(self, way) not in (None, False)]
         if len(chosen) != 1:
             found = " and ".join(chosen) or UNSET
             expected = "one of directory, host_directory = true and roster"
@@ -120,7 +108,7 @@ class MembershipTable(Table):
             if self.directory_name is None:
                 expected = "the name of the member that hosts the directory"
                 raise InvalidSetting("membership.directory_name", UNSET, expected)
-            named("membership.directory_name", self.directory_name)
+            checked_name(self.directory_name, "membership.directory_name")
         elif self.directory_name is not None:
             expected = "none: there is no directory to dial"
             raise InvalidSetting("membership.directory_name", self.directory_name, expected)

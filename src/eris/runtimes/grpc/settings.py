@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
-from eris.runtimes.grpc.charter import charter, message_bytes
+from eris.runtimes.grpc.pem import checked_name
 from eris.runtimes.grpc.roster import Roster, RosterMember
 from eris.runtimes.grpc.sections import (
     CheckpointTable,
@@ -29,7 +30,6 @@ from eris.runtimes.grpc.sections import (
     ObserveTable,
     TLSTable,
     TrainingTable,
-    named,
 )
 from eris.tables import (
     Table,
@@ -76,8 +76,9 @@ class NodeSettings(Table):
             if most > len(self.roster.members):
                 expected = f"at most {len(self.roster.members)}, the members in {self.roster.path}"
                 raise InvalidSetting(whose, most, expected)
-            if self.roster.clients < most:
-                most, whose = self.roster.clients, "the clients in the roster"
+            clients = sum(member.client for member in self.roster.members)
+            if clients < most:
+                most, whose = clients, "the clients in the roster"
         for name, value in {
             "min_included": self.federation.min_included,
             "quorum": self.quorum,
@@ -194,12 +195,18 @@ class NodeSettings(Table):
         return min(usual, math.ceil(MESSAGE_VALUES / (self.federation.kept_fraction or 1)))
 
     def charter(self, agreed: Settings) -> str:
-        """The agreement as the text that the directory compares."""
-        return charter(agreed, self.federation.rounds, self.start_with)
+        """The agreement, how long it is to last and how many members begin, as canonical text."""
+        also = {"rounds": self.federation.rounds, "start_with": self.start_with}
+        return json.dumps(json.loads(agreed.canonical) | also, sort_keys=True)
 
     def message_bytes(self, agreed: Settings) -> int:
-        """The largest message this node takes."""
-        needed, given = message_bytes(agreed), self.limits.message_bytes
+        """The largest message this node takes; the snapshot of the largest segment has to pass.
+
+        It has model, reference and the rule's slots at four bytes a coordinate; the rest has room.
+        """
+        vectors, given = 2 + len(agreed.rule.initial), self.limits.message_bytes
+        largest = segment_length(max(shard_sizes(agreed)), agreed.segment_size)
+        needed = largest * vectors * 4 + (64 << 10)
         if given is not None and given < needed:
             with located(self.path, self.origins):
                 expected = f"at least {needed}, which this model needs"
@@ -215,9 +222,15 @@ class NodeSettings(Table):
         ``values`` go by their keys, such as "federation.rounds". What is required and not among
         them has an example's value.
         """
-        named("node.name", name)
+        checked_name(name, "node.name")
         given = _examples(name, values or {}) | dict(values or {})
         return explained(NodeSettings, put(NodeSettings, {}, given))
+
+
+def shard_sizes(agreed: Settings) -> list[int]:
+    """Coordinates of every shard."""
+    shard_map = agreed.shard_map()
+    return [shard_map.size(shard) for shard in range(shard_map.shards)]
 
 
 def reference() -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from concurrent.futures import Future
+from typing import ParamSpec, TypeVar
 
 NAME = "user code"
 Given = ParamSpec("Given")
@@ -22,30 +22,24 @@ async def in_thread(work: Callable[Given, Made], *args: Given.args, **kwargs: Gi
     >>> asyncio.run(in_thread(sum, [1, 2, 3]))
     6
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Made] = loop.create_future()
+    return await asyncio.wrap_future(started(NAME, lambda: work(*args, **kwargs)))
 
-    def tell(settle: Callable[[Any], None], what: object) -> None:
-        if not done.done():
-            settle(what)
+
+def started(name: str, work: Callable[[], Made]) -> Future[Made]:
+    """What ``work`` will have returned or raised, in a thread that nobody waits for at the end."""
+    done: Future[Made] = Future()
+    done.set_running_or_notify_cancel()  # from here on it cannot be cancelled
 
     def run() -> None:
-        settle: Callable[[Any], None] = done.set_result
-        what: object
         try:
-            what = work(*args, **kwargs)
+            done.set_result(work())
         except BaseException as error:
             # A future takes no StopIteration, and nobody's training code may end the process.
             harmless = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            settle, what = (
-                done.set_exception,
-                error if harmless else RuntimeError(f"it raised {error!r}"),
-            )
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(tell, settle, what)
+            done.set_exception(error if harmless else RuntimeError(f"it raised {error!r}"))
 
-    threading.Thread(target=run, name=NAME, daemon=True).start()
-    return await done
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done
 
 
 def at_work() -> bool:

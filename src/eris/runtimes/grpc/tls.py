@@ -8,7 +8,6 @@ lets in members only, and a client reaches only the member whose name it dials.
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import json
 import os
 import re
@@ -30,6 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eris.core.errors import InvalidSetting
 from eris.runtimes.grpc import pem
+from eris.runtimes.grpc.addresses import ip
 from eris.runtimes.grpc.pem import BadIdentity, checked_name, fingerprint
 
 RENEW_WITHIN = timedelta(days=30)
@@ -66,11 +66,6 @@ class Identity:
     def fingerprint(self) -> str:
         """SHA-256 of the member's public key; a renewed certificate keeps it."""
         return fingerprint(self._own.public_key())
-
-    @property
-    def not_after(self) -> datetime:
-        """When the certificate ends."""
-        return self._own.not_valid_after_utc
 
     @property
     def _own(self) -> x509.Certificate:
@@ -116,7 +111,7 @@ class Identity:
         return [
             f"{path} expires in {pem.span(end - now)}, at {pem.stamp(end)}; {remedy}"
             for path, end, remedy in (
-                (self.certificate, self.not_after, renewal),
+                (self.certificate, self._own.not_valid_after_utc, renewal),
                 (self.authority, signer.not_valid_after_utc, _NEW_AUTHORITY),
             )
             if end - now < RENEW_WITHIN
@@ -323,12 +318,11 @@ def _check_authority(folder: Path) -> Path:
 
 
 def _host(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        # A name without a dot could be another member's, and this certificate pass for it.
-        if host == "localhost" or _HOST.fullmatch(host):
-            return x509.DNSName(host)
+    if (address := ip(host)) is not None:
+        return x509.IPAddress(address)
+    # A name without a dot could be another member's, and this certificate pass for it.
+    if host == "localhost" or _HOST.fullmatch(host):
+        return x509.DNSName(host)
     raise InvalidSetting("host", host, "an IP address, localhost or a host name with a dot")
 
 

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,8 +22,7 @@ import grpc.aio
 from eris.core.errors import ErisError, InvalidSetting
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.link import ADMITTED, Dialling, Link, PeerCounters, TransportLimits
-
-__all__ = ["PeerCounters", "Transport", "TransportLimits"]
+from eris.runtimes.grpc.tls import Identity
 
 Verdict = tuple[grpc.StatusCode, str]
 RECEIPT = b""
@@ -44,30 +44,26 @@ class Transport:
 
     def __init__(
         self,
-        name: str,
+        identity: Identity,
         listen: str,
-        server_credentials: grpc.ServerCredentials,
-        channel_credentials: grpc.ChannelCredentials,
         *,
         receive: Callable[[str, bytes], Awaitable[None]],
         identify: Callable[[grpc.aio.ServicerContext[Any, Any]], str | None],
         limits: TransportLimits | None = None,
         handlers: Sequence[grpc.GenericRpcHandler] = (),
         on_state: Callable[[str, bool, str], None] = lambda peer, up, why: None,
-        jitter: Callable[[float], float] = lambda seconds: seconds,
     ) -> None:
-        self.name, self.listen = name, listen
+        self.name, self.listen = identity.name, listen
         self.limits = limits or TransportLimits()
-        self._server_credentials = server_credentials
+        self._server_credentials = identity.server_credentials()
         self._receive, self._identify, self._handlers = receive, identify, handlers
         self._room_made = asyncio.Event()
         self._dialling = Dialling(
-            channel_credentials, self.limits, on_state, self._room_made.set, jitter
+            identity.channel_credentials(), self.limits, on_state, self._room_made.set
         )
         self._links: dict[str, Link] = {}
-        self._counters: dict[str, PeerCounters] = {}
+        self._counters: defaultdict[str, PeerCounters] = defaultdict(PeerCounters)
         self._incoming: dict[str, asyncio.Task[Verdict | None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
         self._server: grpc.aio.Server | None = None
         self._stopping = False
 
@@ -97,7 +93,7 @@ class Transport:
         if self._stopping:
             return
         if peer not in self._links:
-            self._links[peer] = Link(peer, self._dialling, self._counters_of(peer))
+            self._links[peer] = Link(peer, self._dialling, self._counters[peer])
         self._links[peer].dial(address)
 
     def send(self, peer: str, data: bytes, *, urgent: bool = False) -> bool:
@@ -123,18 +119,6 @@ class Transport:
         await self._room_made.wait()
         self._room_made.clear()
 
-    def forget(self, peer: str) -> None:
-        """Send nothing more to a peer, not even what waits; its counters stay."""
-        link = self._links.pop(peer, None)
-        if link is None:
-            return
-        self._counters[peer].dropped += link.outbox.clear()
-        link.outbox.close()
-        for task in link.hang_up():
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
-        self._room_made.set()
-
     @property
     def counters(self) -> dict[str, PeerCounters]:
         """What passed to and from each peer ever heard of, as it stands now."""
@@ -156,7 +140,7 @@ class Transport:
             await asyncio.wait(sending, timeout=grace)
         for task in (*sending, *self._incoming.values()):
             task.cancel()
-        await asyncio.gather(*sending, *self._ending, return_exceptions=True)
+        await asyncio.gather(*sending, return_exceptions=True)
         if self._server is not None:
             await self._server.stop(max(0.0, deadline - loop.time()))
         self._room_made.set()
@@ -213,7 +197,7 @@ class Transport:
             # A peer has one stream: it was started again, or its connection broke unseen.
             before.cancel()
             await asyncio.wait({before})
-        counters = self._counters_of(peer)
+        counters = self._counters[peer]
         async for data in messages:
             counters.received_messages += 1
             counters.received_bytes += len(data)
@@ -231,9 +215,6 @@ class Transport:
             del self._incoming[peer]
         if not task.cancelled() and task.exception() is not None:
             _log.debug("a stream of %s ended: %r", peer, task.exception())
-
-    def _counters_of(self, peer: str) -> PeerCounters:
-        return self._counters.setdefault(peer, PeerCounters())
 
 
 def check_free(listen: str) -> None:
