@@ -24,7 +24,6 @@ INSTALL = "pip install 'eris-fl[sklearn]'"
 
 _SIDE = 8
 _COLUMNS = _SIDE * _SIDE + 1
-_LEVELS = 17
 _TEST_SHARE = 5
 
 
@@ -95,12 +94,7 @@ def _check(table: NDArray[np.int64], where: str) -> None:
         raise MalformedData(
             where, f"has {table.shape[1]} columns; expected 65, the pixels and a label"
         )
-    pixels, labels = table[:, :-1], table[:, -1]
-    if pixels.min() < 0 or pixels.max() >= _LEVELS:
-        raise MalformedData(
-            where, f"has pixels from {pixels.min()} to {pixels.max()}; expected 0 to 16"
-        )
-    if labels.min() < 0 or labels.max() > 9:
-        raise MalformedData(
-            where, f"has labels from {labels.min()} to {labels.max()}; expected 0 to 9"
-        )
+    for what, values, most in (("pixels", table[:, :-1], 16), ("labels", table[:, -1], 9)):
+        low, high = values.min(), values.max()
+        if low < 0 or high > most:
+            raise MalformedData(where, f"has {what} from {low} to {high}; expected 0 to {most}")

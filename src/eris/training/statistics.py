@@ -52,7 +52,7 @@ def travelling(module: nn.Module) -> list[tuple[str, Tensor]]:
         (name, getattr(layer, name))
         for _, layer in _tracking(module)
         for name in _buffers(layer)
-        if name in BUFFERS[:2] and getattr(layer, name) is not None
+        if name in BUFFERS[:2]
     ]
 
 

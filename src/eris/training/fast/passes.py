@@ -60,8 +60,10 @@ class Passes:
         # side by side, so that their layers are single products.
         order = sorted(members, key=lambda member: (-self._steps(member), len(member.part)))
         batches = [self.options.batches(len(one.part), one.client, round) for one in order]
-        positions: Tensor | None = None
-        for step in range(self._steps(order[0])):
+        steps, positions = self._steps(order[0]), None
+        if steps > 1 or not shared:
+            positions = torch.stack([member.start for member in order])
+        for step in range(steps):
             active = sum(self._steps(member) > step for member in order)
             chosen = [
                 member.part if (places := next(batch)) is None else member.part[places]
@@ -70,11 +72,8 @@ class Passes:
             if step == 0 and shared:
                 found = self._found(order[0].start, chosen, shared=True)
             else:
-                if positions is None:
-                    positions = torch.stack([member.start for member in order])
+                assert positions is not None
                 found = self._found(positions[:active], chosen, shared=False)
-            if step == 0 and self._steps(order[0]) > 1:
-                positions = torch.stack([member.start for member in order])
             self._step(order[:active], positions, found)
 
     def _steps(self, member: Trainee) -> int:
