@@ -110,7 +110,7 @@ class TorchPopulation:
         self._options = LocalTraining(**settings)
         self._settings, self._loss = settings, loss
         self._inputs, self._targets, self._parts = inputs, targets, parts
-        self._path, self._threads, self._budget = path, threads, memory_budget_mib << 20
+        self._threads, self._budget = threads, memory_budget_mib << 20
         self._flat = FlatParameters(copy.deepcopy(model), self._options.running_statistics)
         check_forward(self._flat, inputs)
         self._memories: dict[int, dict[str, Vector]] = {}
