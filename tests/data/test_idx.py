@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import tracemalloc
 from pathlib import Path
@@ -22,7 +23,7 @@ IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
 @settings(derandomize=True)
 @given(arrays.arrays(np.uint8, arrays.array_shapes(min_dims=1, max_dims=4, min_side=0)))
 def test_what_is_encoded_is_decoded(array: NDArray[np.uint8]) -> None:
-    decoded = decode_idx(encode_idx(array), dimensions=array.ndim)
+    decoded = decode_idx(io.BytesIO(encode_idx(array)), array.ndim, "array")
     assert decoded.shape == array.shape
     assert np.array_equal(decoded, array)
 
@@ -32,7 +33,7 @@ def test_what_is_encoded_is_decoded(array: NDArray[np.uint8]) -> None:
 def test_any_bytes_are_read_whole_or_refused(data: bytes, valid_start: bool) -> None:
     data = b"\x00\x00\x08\x01" + data if valid_start else data
     try:
-        decoded = decode_idx(data, dimensions=1)
+        decoded = decode_idx(io.BytesIO(data), 1, "bytes")
     except MalformedData:
         return
     assert encode_idx(decoded) == data
@@ -46,7 +47,7 @@ def test_plain_and_gzipped_files_are_read_alike(tmp_path: Path) -> None:
 
 
 def test_the_array_cannot_be_changed_by_accident() -> None:
-    assert not decode_idx(encode_idx(IMAGES), dimensions=3).flags.writeable
+    assert not decode_idx(io.BytesIO(encode_idx(IMAGES)), 3, "images").flags.writeable
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,10 @@ def seen(
 def test_a_server_completes_the_clients_own_models(model: CausalLM, texts: Texts) -> None:
     for number, (before, (server, member)) in enumerate(seen(FedAvg(), model, texts), start=1):
         assert (server.observer, server.visible, server.round) == ("server", 1.0, number)
-        for client, target in zip(clients_of(model, texts), server.targets, strict=True):
+        pairs = zip(clients_of(model, texts), server.targets, strict=True)
+        for place, (client, target) in enumerate(pairs):
             own = before - np.float32(0.1) * client.update(before, number).vector
-            assert target.clients == (client.client,)
+            assert target.clients == (place,)
             assert np.array_equal(target.model, own)
         assert (member.observer, member.targets[0].clients) == ("member", (0, 1, 2, 3, 4))
         assert not np.array_equal(member.targets[0].model, before)

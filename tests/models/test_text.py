@@ -179,10 +179,12 @@ def test_it_trains_with_adamw(folder: Path) -> None:
 
 
 def test_partitions_deal_it_out(folder: Path) -> None:
-    tokens = tokenise(folder, TEXTS, length=6)
+    model, tokens = text_classifier(0, folder), tokenise(folder, TEXTS, length=6)
     parts = [np.array([0, 1]), np.array([2, 3])]
-    clients = torch_clients(text_classifier(0, folder), tokens, LABELS, parts, learning_rate=0.1)
-    assert torch.equal(clients[1].inputs, tokens[2:])
+    clients = torch_clients(model, tokens, LABELS, parts, learning_rate=0.1)
+    alone = TorchTrainer(model, tokens[2:4], LABELS[2:4], learning_rate=0.1, client=1)
+    found, expected = (one.update(flatten(model), 1) for one in (clients[1], alone))
+    assert np.array_equal(found.vector, expected.vector)
 
 
 def test_gradients_of_single_samples_are_computed_together(folder: Path) -> None:

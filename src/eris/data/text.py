@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import DataUnavailable
-from eris.data.cache import fetch_command, listed
+from eris.data.cache import Location, located
 from eris.data.idx import MalformedData
 
 TRAIN = "train.jsonl"
@@ -36,31 +32,14 @@ class TextData:
     test_labels: NDArray[np.uint8]
 
 
-def load_json_lines(
-    name: str,
-    classes: int,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> TextData:
+def load_json_lines(name: str, classes: int, path: Location, cache: Location) -> TextData:
     """``train.jsonl`` and ``test.jsonl`` from the user's folder ``path``, else from the cache."""
-    if path is not None:
-        folder = Path(path)
-        if missing := [file for file in FILES if not (folder / file).is_file()]:
-            raise DataUnavailable(
-                f"{folder} has no {', '.join(missing)}; expected {TRAIN} and {TEST} with one "
-                f'{{"text": …, "label": …}} a line; or run `{fetch_command(name)}` and leave '
-                "`path` out"
-            )
-        raw = {file: (folder / file).read_bytes() for file in FILES}
-        digest = hashlib.sha256(b"".join(raw.values())).hexdigest()
-        source = f"folder {folder} (contents sha256 {digest})"
-    else:
-        cached = listed(name, FILES, cache=cache)
-        folder, source = cached.folder, cached.source
-        raw = {file: (folder / file).read_bytes() for file in FILES}
-    train = decode_json_lines(raw[TRAIN], classes, where=folder / TRAIN)
-    test = decode_json_lines(raw[TEST], classes, where=folder / TEST)
+    expected = f'{TRAIN} and {TEST} with one {{"text": …, "label": …}} a line'
+    folder, source = located(name, FILES, path, cache, expected)
+    train, test = (
+        decode_json_lines((folder / file).read_bytes(), classes, where=folder / file)
+        for file in FILES
+    )
     return TextData(name, source, *train, *test)
 
 

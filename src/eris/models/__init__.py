@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from eris.core.errors import InvalidSetting, library, one_of
@@ -29,13 +31,13 @@ class ModelEntry:
     """
 
     name: str
-    module: str
     function: str
+    """``module:function``, which makes it."""
     input_shape: tuple[int, ...]
-    classes: int | None
     parameters: int
     data: str
     source: str
+    classes: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What the constructor is given unless ``create`` is told otherwise."""
     weights: str | None = None
@@ -45,97 +47,20 @@ class ModelEntry:
     def constructor(self) -> Callable[..., nn.Module]:
         """The function that makes the model."""
         library("torch", f"PyTorch, for the model {self.name}", "torch")
-        found: Callable[..., nn.Module] = getattr(
-            importlib.import_module(self.module), self.function
-        )
+        module, _, function = self.function.partition(":")
+        found: Callable[..., nn.Module] = getattr(import_module(module), function)
         return found
 
 
-_ENTRIES = (
-    ModelEntry(
-        "lenet5",
-        "eris.models.lenet",
-        "lenet5",
-        (1, 28, 28),
-        10,
-        61_706,
-        data="MNIST",
-        source="LeCun et al. 1998; ERIS",
-    ),
-    ModelEntry(
-        "resnet9",
-        "eris.models.resnet9",
-        "resnet9",
-        (3, 32, 32),
-        10,
-        1_652_682,
-        data="CIFAR-10",
-        source="He et al. 2016, nine layers; ERIS",
-    ),
-    ModelEntry(
-        "softmax",
-        "eris.models.softmax",
-        "softmax",
-        (1, 8, 8),
-        10,
-        650,
-        data="digits",
-        source="one linear layer",
-    ),
-    ModelEntry(
-        "resnet18",
-        "eris.models.resnet",
-        "resnet18",
-        (3, 32, 32),
-        10,
-        11_173_962,
-        data="CIFAR-10",
-        source="He et al. 2016, for small images; Shatter",
-    ),
-    ModelEntry(
-        "resnet20",
-        "eris.models.resnet",
-        "resnet20",
-        (3, 32, 32),
-        10,
-        269_722,
-        data="CIFAR-10",
-        source="He et al. 2016, section 4.2; EncCluster",
-    ),
-    ModelEntry(
-        "lenet5-colour",
-        "eris.models.lenet",
-        "lenet5_colour",
-        (3, 32, 32),
-        10,
-        62_006,
-        data="CIFAR-10",
-        source="LeCun et al. 1998; FLIP/FLOP",
-    ),
-    ModelEntry(
-        "minilm",
-        "eris.models.text",
-        "text_classifier",
-        (2, 256),
-        2,
-        22_713_986,
-        data="IMDB",
-        source="Wang et al. 2020, six layers; stands in for ERIS' DistilBERT",
-        weights="minilm",
-    ),
-    ModelEntry(
-        "matrix-factorisation",
-        "eris.models.factorisation",
-        "matrix_factorisation",
-        (2,),
-        None,
-        55_126,
-        data="MovieLens-100K",
-        source="Koren et al. 2009; Shatter",
-        settings={"users": 943, "items": 1682, "dimensions": 20},
-    ),
-)
-MODELS: Mapping[str, ModelEntry] = {known.name: known for known in _ENTRIES}
+def _entries() -> dict[str, ModelEntry]:
+    text = files("eris.models").joinpath("models.toml").read_text(encoding="utf-8")
+    return {
+        name: ModelEntry(name, input_shape=tuple(keys.pop("input_shape")), **keys)
+        for name, keys in tomllib.loads(text).items()
+    }
+
+
+MODELS: Mapping[str, ModelEntry] = _entries()
 
 
 def entry(name: str) -> ModelEntry:

@@ -20,8 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting, one_of
-from eris.models.checks import check_classes
-from eris.models.seeding import seeded
+from eris.models.seeding import check_classes, seeded
 
 Norm = Literal["group", "batch", "none"]
 """``group``: group norm. ``batch``: batch norm. ``none``: biases in the convolutions instead."""

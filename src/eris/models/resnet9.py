@@ -15,8 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from eris.models.checks import check_classes
-from eris.models.seeding import seeded
+from eris.models.seeding import check_classes, seeded
 
 
 class ResNet9(nn.Module):

@@ -28,6 +28,12 @@ def seeded(build: Callable[[], Model], seed: int) -> Model:
     return model
 
 
+def check_classes(classes: int) -> None:
+    """Refuse a classifier with fewer than two classes."""
+    if classes < 2:
+        raise InvalidSetting("classes", classes, "an integer of at least 2")
+
+
 def seeded_generator(seed: int) -> torch.Generator:
     """A generator of its own for one model's weights."""
     if not 0 <= seed < 2**63:

@@ -7,8 +7,7 @@ import math
 import torch
 from torch import nn
 
-from eris.models.checks import check_classes
-from eris.models.seeding import seeded
+from eris.models.seeding import check_classes, seeded
 
 
 class Softmax(nn.Module):

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.models.checks import check_classes
 from eris.models.pretrained import pretrained, silent, the_library
+from eris.models.seeding import check_classes, seeded_generator
 
 FETCH = "`eris data fetch minilm` brings one"
 
@@ -59,8 +59,7 @@ def text_classifier(
     A folder that has a trained classifier keeps it. The process-wide random state is put back.
     """
     check_classes(classes)
-    if not 0 <= seed < 2**63:
-        raise InvalidSetting("seed", seed, "an integer in [0, 2^63)")
+    seeded_generator(seed)  # refuses a bad seed before anything is loaded
     folder = _folder(path)
     # The classifier is meant to be missing, and drawn here.
     model, missing = pretrained("AutoModelForSequenceClassification", folder, num_labels=classes)

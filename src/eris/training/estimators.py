@@ -15,7 +15,6 @@ as y, x̃ and the table's models reach one point; the plain batch's does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -24,43 +23,23 @@ from eris.training.memory import Memory
 from eris.training.options import LocalTraining
 
 
-class GradientEstimator(Protocol):
-    """An estimator's settings and its arithmetic."""
-
-    def lengths(self, parameters: int, samples: int) -> dict[str, int]:
-        """What is remembered between steps: names, and how long each vector is."""
-        ...
-
-    def begin(
-        self, position: Tensor, round: int, gradients: ClientGradients, memory: Memory
-    ) -> None:
-        """Prepare for a round that starts at ``position``."""
-        ...
-
-    def estimate(
-        self, position: Tensor, chosen: Chosen, gradients: ClientGradients, memory: Memory
-    ) -> tuple[Tensor, float]:
-        """A gradient at ``position`` from the chosen samples, and their mean loss."""
-        ...
-
-
 @dataclass(frozen=True)
 class Plain:
     """The gradient of the batch."""
 
     def lengths(self, parameters: int, samples: int) -> dict[str, int]:
-        """Nothing."""
+        """What is remembered between steps, and how long each vector is: nothing."""
         return {}
 
     def begin(
         self, position: Tensor, round: int, gradients: ClientGradients, memory: Memory
     ) -> None:
-        """Nothing to prepare."""
+        """Prepare for a round that starts at ``position``: nothing to do."""
 
     def estimate(
         self, position: Tensor, chosen: Chosen, gradients: ClientGradients, memory: Memory
     ) -> tuple[Tensor, float]:
-        """The gradient of the batch."""
+        """A gradient at ``position`` from the chosen samples, and their mean loss."""
         return gradients.mean(position, chosen)
 
 
@@ -118,6 +97,10 @@ class Saga:
         estimate = rows.sub(table[places]).mean(dim=0).add_(table.mean(dim=0))
         table[places] = rows
         return estimate, loss
+
+
+GradientEstimator = Plain | Svrg | Saga
+"""An estimator's settings and its arithmetic."""
 
 
 def gradient_estimator(options: LocalTraining) -> GradientEstimator:

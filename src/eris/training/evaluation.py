@@ -59,9 +59,8 @@ def evaluate(
     """
     total, correct = 0.0, 0
     running_statistics = chosen(module, running_statistics)
-    flat = _lendable(module, running_statistics)
-    with _lent(flat, parameters, running_statistics):
-        for some, wanted in _pieces(flat.device, inputs, targets, batch_size):
+    with _lent(module, parameters, running_statistics) as device:
+        for some, wanted in _pieces(device, inputs, targets, batch_size):
             logits = module(some)
             total += float(loss(logits, wanted)) * len(some)
             correct += int((logits.argmax(dim=1) == wanted).sum())
@@ -83,9 +82,8 @@ def evaluate_ratings(
     ``models.factorisation`` does. ``ratings`` may be of any number type.
     """
     total = 0.0
-    flat = _lendable(module, "refuse")
-    with _lent(flat, parameters, "refuse"):
-        for some, wanted in _pieces(flat.device, pairs, ratings, batch_size):
+    with _lent(module, parameters, "refuse") as device:
+        for some, wanted in _pieces(device, pairs, ratings, batch_size):
             predicted = module(some)
             if predicted.shape != wanted.shape:  # PyTorch would broadcast (N,) and (N, 1)
                 expected = f"{tuple(predicted.shape)}, as predicted"
@@ -135,26 +133,23 @@ def check_data(inputs: Tensor, targets: Tensor) -> None:
         raise InvalidSetting("inputs", "empty", "at least one sample")
 
 
-def _lendable(module: nn.Module, running_statistics: RunningStatistics) -> FlatParameters:
+@contextmanager
+def _lent(
+    module: nn.Module, parameters: Vector, running_statistics: RunningStatistics
+) -> Iterator[torch.device]:
+    """The module with these parameters, and where it computes; afterwards it is as it was."""
     flat = FlatParameters(module, running_statistics)
     if running_statistics == "local":
         expected = "another choice: only a client knows its own, ask TorchTrainer.evaluate"
         raise InvalidSetting("running_statistics", running_statistics, expected)
-    return flat
-
-
-@contextmanager
-def _lent(
-    flat: FlatParameters, parameters: Vector, running_statistics: RunningStatistics
-) -> Iterator[None]:
-    position, before, training = flat.checked(parameters), flat.read(), flat.module.training
-    flat.module.eval()
+    position, before, training = flat.checked(parameters), flat.read(), module.training
+    module.eval()
     try:
-        with torch.no_grad(), using_statistics(flat.module, running_statistics, {}):
+        with torch.no_grad(), using_statistics(module, running_statistics, {}):
             flat.write(position)
-            yield
+            yield flat.device
     finally:
-        flat.module.train(training)
+        module.train(training)
         flat.write(before)
 
 

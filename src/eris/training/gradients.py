@@ -23,6 +23,9 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 Chosen = Tensor | None
 """The numbers of the samples in a batch; None is all of them, in their order."""
 
+StepGradient = Callable[[int, Tensor, Chosen], tuple[Tensor, float]]
+"""The gradient and the loss of a step, from its number, the model it starts at, and its batch."""
+
 _TRIED: WeakKeyDictionary[nn.Module, set[tuple[torch.Size, torch.dtype]]] = WeakKeyDictionary()
 # What samples a module is known to take, so that clients that share it try it once.
 
@@ -47,9 +50,7 @@ class ClientGradients:
         self.flat.write(position)
         inputs, targets = self._batch(chosen)
         with torch.enable_grad():
-            loss = self.loss(self._outputs(inputs), targets)
-            if loss.dim() != 0:
-                raise InvalidSetting("shape of the loss", tuple(loss.shape), "(), a batch's mean")
+            loss = mean_loss(self.loss, self._outputs(inputs), targets)
             pieces = torch.autograd.grad(loss, self.flat.parameters, allow_unused=True)
         self.unused = self.flat.unused(pieces)
         return self.flat.gradient(pieces), float(loss.detach())
@@ -102,6 +103,14 @@ class ClientGradients:
         if chosen is None:
             return self.inputs.to(device), self.targets.to(device)
         return self.inputs[chosen].to(device), self.targets[chosen].to(device)
+
+
+def mean_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of a batch, which must be one number."""
+    found = loss(outputs, targets)
+    if found.dim() != 0:
+        raise InvalidSetting("shape of the loss", tuple(found.shape), "(), a batch's mean")
+    return found
 
 
 def check_forward(flat: FlatParameters, inputs: Tensor) -> None:

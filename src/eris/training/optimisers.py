@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from torch import Tensor
 
@@ -23,18 +22,6 @@ from eris.training.memory import Memory
 from eris.training.options import LocalTraining
 
 _MOST_STEPS = 1 << 24  # what float32 counts exactly; 1 − βᵗ has long been 1 by then
-
-
-class OptimiserRule(Protocol):
-    """An optimiser's settings and its arithmetic."""
-
-    def lengths(self, parameters: int) -> dict[str, int]:
-        """What is remembered between steps: names, and how long each vector is."""
-        ...
-
-    def direction(self, gradient: Tensor, position: Tensor, memory: Memory) -> Tensor:
-        """The direction of the step at ``position``; valid until the next call."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -45,11 +32,11 @@ class Sgd:
     weight_decay: float
 
     def lengths(self, parameters: int) -> dict[str, int]:
-        """The momentum, if there is any."""
+        """What is remembered between steps, by name and length: the momentum, if there is any."""
         return {"momentum": parameters} if self.momentum else {}
 
     def direction(self, gradient: Tensor, position: Tensor, memory: Memory) -> Tensor:
-        """The gradient, or the momentum after it."""
+        """The gradient, or the momentum after it; valid until the next call."""
         if self.weight_decay:
             gradient = gradient.add(position, alpha=self.weight_decay)
         if self.momentum == 0:
@@ -91,6 +78,10 @@ class Adam:
         if self.weight_decay and self.decoupled:
             direction.add_(position, alpha=self.weight_decay)
         return direction
+
+
+OptimiserRule = Sgd | Adam
+"""An optimiser's settings and its arithmetic."""
 
 
 def step_direction(

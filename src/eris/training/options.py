@@ -6,12 +6,17 @@ number, is not here. ``docs/training.md`` says what each option computes.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, Required, TypedDict, get_args
 
+import numpy as np
+
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.vectors import Indices
 
 Optimiser = Literal["sgd", "adam", "adamw"]
 """How a step follows from gradients, as in ``torch.optim``."""
@@ -125,6 +130,17 @@ class LocalTraining:
     def batch(self, samples: int) -> int:
         """The number of samples in a batch of a client that has so many."""
         return min(self.batch_size or samples, samples)
+
+    def batches(self, samples: int, client: int, round: int) -> Iterator[Indices | None]:
+        """Which of a client's samples each step uses, without end; None is all, in their order."""
+        batch = self.batch(samples)
+        if batch == samples:
+            yield from itertools.repeat(None)
+        stream = Stream(self.seed, "batches", round=round, client=client)
+        for epoch in itertools.count():
+            # Row ``epoch`` of Stream.permutations, without knowing how many there will be.
+            order = np.argsort(stream.words(epoch * samples, samples), kind="stable")
+            yield from (order[start : start + batch] for start in range(0, samples, batch))
 
     @property
     def uses_of_a_sample(self) -> int:

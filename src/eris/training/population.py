@@ -17,34 +17,30 @@ from eris.training.trainer import (
     Trainer,
 )
 
+Models = Vector | Sequence[Vector]
+"""The flat model that all clients of a round start from, or one for each of them."""
+
 
 class Population(Protocol):
     """Clients numbered from 0, of which a round trains some."""
 
     def __len__(self) -> int:
         """How many clients there are."""
-        ...
 
     def updates(
         self,
         clients: Sequence[int],
-        models: Vector | Sequence[Vector],
+        models: Models,
         round: int,
         noise: PerSampleNoise | None = None,
     ) -> Iterator[LocalUpdate]:
-        """The updates of these clients in this order, each once it is ready.
-
-        ``models`` is the flat model all start from, or one for each of ``clients``.
-        """
-        ...
+        """The updates of these clients in this order, each once it is ready."""
 
     def state(self) -> Mapping[str, Vector]:
         """What clients keep between rounds, named "client/what"."""
-        ...
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``; clients it does not name are as if they never trained."""
-        ...
 
 
 @runtime_checkable
@@ -58,16 +54,13 @@ class Together(Protocol):
     @property
     def lanes(self) -> int:
         """Client k is in lane k mod ``lanes``; only clients of one lane are trained together."""
-        ...
 
     @property
     def apart(self) -> int | None:
         """The round after which clients train one after another because a pass was wrong."""
-        ...
 
     def train_apart(self, after: int) -> None:
         """Train clients one after another in all later rounds."""
-        ...
 
 
 class Trainers:
@@ -95,7 +88,7 @@ class Trainers:
     def updates(
         self,
         clients: Sequence[int],
-        models: Vector | Sequence[Vector],
+        models: Models,
         round: int,
         noise: PerSampleNoise | None = None,
     ) -> Iterator[LocalUpdate]:

@@ -10,44 +10,35 @@ the batch: some 1e-7 of their length.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.training.gradients import Chosen, ClientGradients
+from eris.training.gradients import Chosen, ClientGradients, StepGradient
 from eris.training.trainer import PerSampleNoise
 
 _MARGIN = 1 - 2.0**-40  # more than float64 loses in a norm or a product
 _PIECE = 1 << 24  # numbers in the per-sample gradients held at a time: 64 MiB
 
 
-@dataclass(frozen=True)
-class NoisySteps:
-    """The noisy gradients of one client's round.
+def noisy_steps(noise: PerSampleNoise, stream: Stream, gradients: ClientGradients) -> StepGradient:
+    """The noisy gradients of one client's round, with losses, which are as private as the data.
 
     Step s adds draws s·n to (s + 1)·n of ``stream``, n being the number of parameters.
     """
+    if not 0 < noise.clip < math.inf:
+        raise InvalidSetting("clip", noise.clip, "a finite number above 0")
+    if not 0 <= noise.sigma < math.inf:
+        raise InvalidSetting("sigma", noise.sigma, "a finite number, 0 or more")
 
-    noise: PerSampleNoise
-    stream: Stream
+    def gradient(step: int, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
+        total, loss, count = clipped_sum(position, chosen, gradients, noise.clip)
+        draws = torch.from_numpy(stream.normal(step * len(total), len(total))).to(total.device)
+        return total.add_(draws, alpha=noise.sigma).div_(count).float(), loss
 
-    def __post_init__(self) -> None:
-        if not 0 < self.noise.clip < math.inf:
-            raise InvalidSetting("clip", self.noise.clip, "a finite number above 0")
-        if not 0 <= self.noise.sigma < math.inf:
-            raise InvalidSetting("sigma", self.noise.sigma, "a finite number, 0 or more")
-
-    def gradient(
-        self, step: int, position: Tensor, chosen: Chosen, gradients: ClientGradients
-    ) -> tuple[Tensor, float]:
-        """The gradient of this step, and the batch's mean loss, which is as private as the data."""
-        total, loss, count = clipped_sum(position, chosen, gradients, self.noise.clip)
-        draws = self.stream.normal(step * len(total), len(total))
-        noise = torch.from_numpy(draws).to(total.device)
-        return total.add_(noise, alpha=self.noise.sigma).div_(count).float(), loss
+    return gradient
 
 
 def clipped_sum(

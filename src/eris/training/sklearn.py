@@ -140,22 +140,15 @@ def _rows(classes: int) -> int:
 def _check_settings(model: Classifier) -> None:
     if not hasattr(model, "partial_fit") or not hasattr(model, "eta0"):
         raise InvalidSetting("model", type(model).__name__, "an SGDClassifier of scikit-learn")
-    if model.learning_rate != "constant":
-        raise InvalidSetting(
-            "learning_rate of the classifier",
-            model.learning_rate,
-            "'constant': the update is divided by the one rate eta0",
-        )
-    if not 0 < model.eta0 < float("inf"):
-        raise InvalidSetting("eta0 of the classifier", model.eta0, "a finite number above 0")
-    if model.average:
-        raise InvalidSetting(
-            "average of the classifier", model.average, "False: the server averages the models"
-        )
-    if model.early_stopping:
-        raise InvalidSetting(
-            "early_stopping of the classifier", True, "False: a round has a fixed number of passes"
-        )
+    constant = "'constant': the update is divided by the one rate eta0"
+    for name, right, expected in (
+        ("learning_rate", model.learning_rate == "constant", constant),
+        ("eta0", 0 < model.eta0 < float("inf"), "a finite number above 0"),
+        ("average", not model.average, "False: the server averages the models"),
+        ("early_stopping", not model.early_stopping, "False: a round has a fixed number of passes"),
+    ):
+        if not right:
+            raise InvalidSetting(f"{name} of the classifier", getattr(model, name), expected)
 
 
 def _checked_data(

@@ -52,7 +52,7 @@ def travelling(module: nn.Module) -> list[tuple[str, Tensor]]:
         (name, getattr(layer, name))
         for _, layer in _tracking(module)
         for name in _buffers(layer)
-        if name in BUFFERS[:2] and getattr(layer, name) is not None
+        if name in BUFFERS[:2]
     ]
 
 
@@ -104,20 +104,14 @@ def using_statistics(
     become; a client that never trained starts from the module's. With ``averaged`` whoever uses
     the block writes them into the module. ``ignore`` changes nothing.
     """
-    if choice == "local" and statistics_length(module):
-        before = _read(module)
-        _write(module, memory.get("statistics", before))
-        try:
-            yield
-            memory["statistics"] = _read(module)
-        finally:
-            _write(module, before)
-    elif choice == "averaged" and statistics_length(module):
-        before = _read(module)
+    if choice in ("local", "averaged") and statistics_length(module):
+        local, before = choice == "local", _read(module)
         # Norms without a momentum average over the batches they have seen: those of this round.
-        _write(module, torch.zeros_like(before))
+        _write(module, memory.get("statistics", before) if local else torch.zeros_like(before))
         try:
             yield
+            if local:
+                memory["statistics"] = _read(module)
         finally:
             _write(module, before)
     elif choice == "batch":

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Unpack
@@ -37,11 +37,11 @@ from eris.training.evaluation import (
     normalise,
 )
 from eris.training.flat import FlatParameters, flatten, parameter_count, unflatten
-from eris.training.gradients import Chosen, ClientGradients, Loss, check_forward
+from eris.training.gradients import Chosen, ClientGradients, Loss, StepGradient, check_forward
 from eris.training.memory import Memory, restored, saved
 from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
-from eris.training.private import NoisySteps
+from eris.training.private import noisy_steps
 from eris.training.statistics import (
     chosen,
     mixing_layer,
@@ -69,9 +69,6 @@ __all__ = [
     "unflatten",
     "with_statistics",
 ]
-
-StepGradient = Callable[[int, Tensor, Chosen], tuple[Tensor, float]]
-"""The gradient and the loss of a step, from its number, the model it starts at, and its batch."""
 
 
 class TorchTrainer:
@@ -104,7 +101,6 @@ class TorchTrainer:
         choice = chosen(model, asked.running_statistics)
         self._options = replace(asked, running_statistics=choice)
         self._client = client
-        self._batch_orders = Stream(self._options.seed, "batches", client=client)
         self._model_draws = Stream(self._options.seed, "model", client=client)
         flat = FlatParameters(model, self._options.running_statistics)
         if self._options.estimator != "sgd":
@@ -123,29 +119,9 @@ class TorchTrainer:
         return self._flat.module
 
     @property
-    def inputs(self) -> Tensor:
-        """What the client holds, one sample a row."""
-        return self._gradients.inputs
-
-    @property
-    def targets(self) -> Tensor:
-        """What the model should say, one target a sample."""
-        return self._gradients.targets
-
-    @property
-    def loss(self) -> Loss:
-        """The mean loss of a batch."""
-        return self._gradients.loss
-
-    @property
     def options(self) -> LocalTraining:
         """How the client trains."""
         return self._options
-
-    @property
-    def client(self) -> int:
-        """The client's number, by which its streams are named."""
-        return self._client
 
     @property
     def uses_of_a_sample(self) -> int:
@@ -188,12 +164,8 @@ class TorchTrainer:
         if self._options.estimator != "sgd":
             expected = "'sgd' for a private update: SVRG and SAGA reuse gradients without noise"
             raise InvalidSetting("estimator", self._options.estimator, expected)
-        steps = NoisySteps(noise, Stream(noise.seed, "noise", round=round, client=self._client))
-
-        def gradient(step: int, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
-            return steps.gradient(step, position, chosen, self._gradients)
-
-        return self._descend(parameters, round, gradient)
+        stream = Stream(noise.seed, "noise", round=round, client=self._client)
+        return self._descend(parameters, round, noisy_steps(noise, stream, self._gradients))
 
     def evaluate(
         self, parameters: Vector, inputs: Tensor, targets: Tensor, *, batch_size: int = 1024
@@ -209,7 +181,7 @@ class TorchTrainer:
                 inputs,
                 targets,
                 batch_size=batch_size,
-                loss=self.loss,
+                loss=self._gradients.loss,
                 running_statistics=inner,
             )
 
@@ -254,7 +226,8 @@ class TorchTrainer:
 
     def _descend(self, parameters: Vector, round: int, gradient_of: StepGradient) -> LocalUpdate:
         """The local steps, each along the direction of its gradient."""
-        options, steps = self._options, self._options.local_steps(len(self._gradients))
+        options, size = self._options, len(self._gradients)
+        steps, orders = options.local_steps(size), options.batches(size, self._client, round)
         whole = self._flat.checked(parameters)
         position, statistics = whole[: self._flat.trained], whole[self._flat.trained :]
         start = position.clone() if options.proximal else position
@@ -267,7 +240,8 @@ class TorchTrainer:
             using_statistics(self.model, options.running_statistics, self._statistics),
         ):
             self._flat.write(whole)
-            for step, chosen in enumerate(itertools.islice(self._batches(round), steps)):
+            for step, order in enumerate(itertools.islice(orders, steps)):
+                chosen = None if order is None else torch.from_numpy(order)
                 gradient, loss = gradient_of(step, position, chosen)
                 if options.proximal:
                     gradient = gradient + options.proximal * (position - start)
@@ -283,21 +257,10 @@ class TorchTrainer:
         self._flat.check_unchanged()
         return LocalUpdate(
             vector=total.cpu().numpy(),
-            samples=len(self._gradients),
+            samples=size,
             steps=steps,
             metrics={"loss": losses / steps},
         )
-
-    def _batches(self, round: int) -> Iterator[Chosen]:
-        size, batch = len(self._gradients), self._options.batch(len(self._gradients))
-        if batch == size:
-            yield from itertools.repeat(None)
-        stream = replace(self._batch_orders, round=round)
-        for epoch in itertools.count():
-            # Row ``epoch`` of Stream.permutations, without knowing how many there will be.
-            words = stream.words(epoch * size, size)
-            order = torch.from_numpy(np.argsort(words, kind="stable"))
-            yield from (order[start : start + batch] for start in range(0, size, batch))
 
 
 def torch_clients(

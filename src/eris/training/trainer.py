@@ -34,7 +34,6 @@ class Trainer(Protocol):
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
         """Train from ``parameters`` (the flat model) and return the update of this round."""
-        ...
 
 
 @runtime_checkable
@@ -48,7 +47,6 @@ class Learner(Trainer, Protocol):
 
     def initial(self) -> Vector:
         """The flat model all members start from, the same bits at each."""
-        ...
 
 
 def as_update(
@@ -116,7 +114,6 @@ class PrivateTrainer(Trainer, Protocol):
 
     def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
         """As ``update``, with clipping and noise in every step."""
-        ...
 
 
 @runtime_checkable
@@ -125,11 +122,9 @@ class StatefulTrainer(Trainer, Protocol):
 
     def state(self) -> Mapping[str, Vector]:
         """What is kept."""
-        ...
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``."""
-        ...
 
 
 def check_update(update: LocalUpdate, client: str, n: int) -> None:

@@ -42,6 +42,7 @@ from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss, check_forward
 from eris.training.memory import Memory
 from eris.training.options import LocalTraining, TrainerSettings, at_least_one, one_of
+from eris.training.population import Models
 from eris.training.torch import TorchTrainer, single_threaded
 from eris.training.trainer import LocalUpdate, PerSampleNoise
 
@@ -109,17 +110,19 @@ class TorchPopulation:
         self._options = LocalTraining(**settings)
         self._settings, self._loss = settings, loss
         self._inputs, self._targets, self._parts = inputs, targets, parts
-        self._path, self._threads, self._budget = path, threads, memory_budget_mib << 20
+        self._threads, self._budget = threads, memory_budget_mib << 20
         self._flat = FlatParameters(copy.deepcopy(model), self._options.running_statistics)
         check_forward(self._flat, inputs)
         self._memories: dict[int, dict[str, Vector]] = {}
-        self._apart: int | None = None
+        self.apart: int | None = None
+        """The round after which clients train one after another because a pass was wrong."""
         gradients = GroupGradients(self._flat, loss, class_numbers(targets))
         self._passes = Passes(gradients, inputs, targets, self._options)
         self._probe = self._choose(path)
         # An even number, so that two cores finish together.
         shared = 2 * min(MOST_LANES // 2, max(1, len(parts) // (2 * IN_A_LANE)))
-        self._lanes = len(parts) if self._probe.obstacle is not None else shared
+        self.lanes = len(parts) if self._probe.obstacle is not None else shared
+        """Client k is in lane k mod ``lanes``; only clients of one lane are trained together."""
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -127,23 +130,13 @@ class TorchPopulation:
     @property
     def obstacle(self) -> str | None:
         """Why clients are trained one after another; None where they are trained together."""
-        if self._apart is not None:
-            return f"in round {self._apart} a pass of several clients differed from the plain loop"
+        if self.apart is not None:
+            return f"in round {self.apart} a pass of several clients differed from the plain loop"
         return self._probe.obstacle
-
-    @property
-    def lanes(self) -> int:
-        """Client k is in lane k mod ``lanes``; only clients of one lane are trained together."""
-        return self._lanes
-
-    @property
-    def apart(self) -> int | None:
-        """The round after which clients train one after another because a pass was wrong."""
-        return self._apart
 
     def train_apart(self, after: int) -> None:
         """Train clients one after another in all later rounds."""
-        self._apart = after if self._apart is None else min(self._apart, after)
+        self.apart = after if self.apart is None else min(self.apart, after)
 
     @property
     def uses_of_a_sample(self) -> int:
@@ -153,7 +146,7 @@ class TorchPopulation:
     def updates(
         self,
         clients: Sequence[int],
-        models: Vector | Sequence[Vector],
+        models: Models,
         round: int,
         noise: PerSampleNoise | None = None,
     ) -> Iterator[LocalUpdate]:
@@ -165,14 +158,14 @@ class TorchPopulation:
             raise InvalidSetting("models", f"{len(models)} of them", f"{len(clients)}, one each")
         # A client asked for twice goes on from its own first update.
         twice = len(set(clients)) < len(clients)
-        apart = self._apart is not None and round > self._apart
+        apart = self.apart is not None and round > self.apart
         if apart or self._probe.obstacle is not None or noise is not None or twice:
             return self._one_by_one(clients, models, round, noise)
         return _in_order(self._together(clients, models, round))
 
     def state(self) -> dict[str, Vector]:
         """What clients keep between rounds, named "client/what", and ``apart`` as "all/apart"."""
-        apart = {} if self._apart is None else {"all/apart": np.array([self._apart], np.float32)}
+        apart = {} if self.apart is None else {"all/apart": np.array([self.apart], np.float32)}
         return apart | {
             f"{client}/{name}": value.copy()
             for client, memory in sorted(self._memories.items())
@@ -194,16 +187,12 @@ class TorchPopulation:
             kept.setdefault(int(number), {})[name] = value.copy()
         for client, memory in kept.items():
             self._trainer(client).restore(memory)  # refuses what does not fit
-        self._memories, self._apart = kept, apart
+        self._memories, self.apart = kept, apart
 
     # -- one after another --------------------------------------------------------------------
 
     def _one_by_one(
-        self,
-        clients: Sequence[int],
-        models: Vector | Sequence[Vector],
-        round: int,
-        noise: PerSampleNoise | None,
+        self, clients: Sequence[int], models: Models, round: int, noise: PerSampleNoise | None
     ) -> Iterator[LocalUpdate]:
         for position, client in enumerate(clients):
             model = models if isinstance(models, np.ndarray) else models[position]
@@ -247,7 +236,7 @@ class TorchPopulation:
     # -- together -----------------------------------------------------------------------------
 
     def _together(
-        self, clients: Sequence[int], models: Vector | Sequence[Vector], round: int
+        self, clients: Sequence[int], models: Models, round: int
     ) -> Iterator[tuple[int, LocalUpdate]]:
         """The updates pass by pass, each with its client's place in ``clients``."""
         each = [models] * len(clients) if isinstance(models, np.ndarray) else models
@@ -258,9 +247,9 @@ class TorchPopulation:
         )
         self._flat.module.train()
         for group, done in zip(groups, self._trained(members, round), strict=True):
-            lane = done[0].client % self._lanes
+            lane = done[0].client % self.lanes
             right = None
-            if len(done) > 1 and is_checked(self._options.seed, round, lane, self._lanes):
+            if len(done) > 1 and is_checked(self._options.seed, round, lane, self.lanes):
                 right = self._checked(done, round)
             for number, (at, member) in enumerate(zip(group, done, strict=True)):
                 update, memory = member.update(), _vectors(member.memory)
@@ -274,7 +263,7 @@ class TorchPopulation:
         """Who shares a pass, lane by lane, as places in ``clients``."""
         lanes: dict[int, list[int]] = defaultdict(list)
         for at, client in enumerate(clients):
-            lanes[client % self._lanes].append(at)
+            lanes[client % self.lanes].append(at)
         return [
             [places[at] for at in together]
             for places in lanes.values()

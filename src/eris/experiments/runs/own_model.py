@@ -39,8 +39,7 @@ def entry(name: str) -> ModelEntry:
     """
     if not is_named(name):
         return models.entry(name)
-    module, _, function = name.partition(":")
-    return OwnModel(name, module, function, (), None, 0, "your own", "your own")
+    return OwnModel(name, name, (), 0, "your own", "your own")
 
 
 def create(name: str, seed: int, **settings: Any) -> nn.Module:

@@ -28,6 +28,12 @@ class NotTogether(Exception):
 Parameter = int | None
 """The number of a trainable parameter; None for no parameter or a frozen one."""
 
+Function = Callable[..., Any]
+"""A function of PyTorch."""
+
+Window = tuple[Any, ...]
+"""Stride, padding and dilation of a convolution, and the number of its groups."""
+
 Norm = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
 """A norm of its input with a scale and a shift, or without."""
 
@@ -47,16 +53,21 @@ DESCRIPTIONS = {"__get__", "size", "dim", "numel", "stride", "is_floating_point"
 
 
 class Calls(TorchFunctionMode, ABC):
-    """A forward pass of one group; the subclasses say what a layer computes for it."""
+    """A forward pass of one group; the subclasses say what a layer computes for it.
 
-    def __init__(self, parameters: Sequence[nn.Parameter], group: Group) -> None:
+    ``values`` stand for the trainable parameters, in their order.
+    """
+
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], values: Sequence[Tensor], group: Group
+    ) -> None:
         super().__init__()
         self._numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
-        self.group = group
+        self.values, self.group = values, group
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
+        func: Function,
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -68,14 +79,11 @@ class Calls(TorchFunctionMode, ABC):
             return func(*args, **named) if pooled is None else pooled
         if func is functional.batch_norm:
             raise NotTogether("batch norm mixes the samples of a batch")
-        used = [self._numbers[id(one)] for one in _flat(args, named) if id(one) in self._numbers]
-        if not used:
+        if not any(id(one) in self._numbers for one in _flat(args, named)):
             return func(*args, **named)
         return self._with_parameters(func, args, named)
 
-    def _with_parameters(
-        self, func: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
-    ) -> Any:
+    def _with_parameters(self, func: Function, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if func is functional.linear:
             return self._linear(*args, **named)
         if func in CONVOLUTIONS:
@@ -103,7 +111,7 @@ class Calls(TorchFunctionMode, ABC):
 
     def _convolution(
         self,
-        func: Callable[..., Tensor],
+        func: Function,
         input: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
@@ -166,9 +174,7 @@ class Calls(TorchFunctionMode, ABC):
 
         return self.norm(apply, input, weight, bias, input.dim() - 2)
 
-    def _with_expanded(
-        self, func: Callable[..., Any], first: Any, second: Any, **named: Any
-    ) -> Any:
+    def _with_expanded(self, func: Function, first: Any, second: Any, **named: Any) -> Any:
         mine = [id(one) in self._numbers for one in (first, second)]
         other = second if mine[0] else first
         if all(mine) or not isinstance(other, Tensor):
@@ -204,36 +210,26 @@ class Calls(TorchFunctionMode, ABC):
     @abstractmethod
     def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """``functional.linear`` of a batch of all clients."""
-        ...
 
     @abstractmethod
     def convolution(
-        self,
-        func: Callable[..., Tensor],
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        window: tuple[Any, ...],
+        self, func: Function, input: Tensor, weight: Tensor, bias: Tensor | None, window: Window
     ) -> Tensor:
         """``func``, a convolution, of a batch of all clients."""
-        ...
 
     @abstractmethod
     def embedding(self, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
         """``functional.embedding`` of a batch of all clients."""
-        ...
 
     @abstractmethod
     def norm(
         self, apply: Norm, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
     ) -> Tensor:
         """``apply``, a norm of single samples; ``trailing`` dimensions share a scale and shift."""
-        ...
 
     @abstractmethod
     def expanded(self, parameter: Tensor) -> Tensor:
         """A trainable parameter once for every sample, (samples, …)."""
-        ...
 
 
 def _flat(args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[object]:

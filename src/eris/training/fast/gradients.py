@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eris.core.errors import InvalidSetting
 from eris.training.fast.calls import Calls, NotTogether
 from eris.training.fast.groups import Group
 from eris.training.fast.shared import SharedCalls, shared_gradients
 from eris.training.fast.stacked import StackedCalls, stacked_gradients
 from eris.training.flat import FlatParameters
-from eris.training.gradients import Loss
+from eris.training.gradients import Loss, mean_loss
 
 
 class Found(NamedTuple):
@@ -51,21 +50,16 @@ class GroupGradients:
     def stacked(self, positions: Tensor, inputs: Tensor, targets: Tensor, group: Group) -> Found:
         """Client k at the flat model ``positions[k]``."""
         with torch.enable_grad():
-            stacks = self._stacks(positions)
+            pairs = zip(self.flat.places, self.flat.parameters, strict=True)
+            stacks = [
+                positions[:, place].detach().view(len(positions), *of.shape).requires_grad_()
+                for place, of in pairs
+            ]
             calls = StackedCalls(self.flat.parameters, stacks, group)
             losses = self._losses(calls, inputs, targets)
             found = torch.autograd.grad(losses.sum(), stacks, allow_unused=True)
             rows = stacked_gradients(stacks, found)
             return Found(rows, losses.tolist(), self.flat.unused(found))
-
-    def _stacks(self, positions: Tensor) -> list[Tensor]:
-        stacks, start = [], 0
-        for parameter in self.flat.parameters:
-            end = start + parameter.numel()
-            part = positions[:, start:end].detach().view(len(positions), *parameter.shape)
-            stacks.append(part.requires_grad_())
-            start = end
-        return stacks
 
     def _losses(self, calls: Calls, inputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of every client."""
@@ -79,15 +73,8 @@ class GroupGradients:
             each = functional.cross_entropy(outputs, targets, reduction="none")
             if each.dim() == 1:
                 return calls.group.sums(each * calls.group.weights().to(device))
-        return torch.stack(self._one_by_one(outputs, targets, calls.group))
-
-    def _one_by_one(self, outputs: Tensor, targets: Tensor, group: Group) -> list[Tensor]:
-        batches = zip(group.split(outputs), group.split(targets), strict=True)
-        losses = [self.loss(output, target) for output, target in batches]
-        for loss in losses:
-            if loss.dim() != 0:
-                raise InvalidSetting("shape of the loss", tuple(loss.shape), "(), a batch's mean")
-        return losses
+        batches = zip(calls.group.split(outputs), calls.group.split(targets), strict=True)
+        return torch.stack([mean_loss(self.loss, *batch) for batch in batches])
 
 
 def class_numbers(targets: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -40,11 +40,7 @@ class Group:
     @cached_property
     def runs(self) -> tuple[Stretch, ...]:
         """The clients in runs of equal size."""
-        return tuple(self._runs())
-
-    def _runs(self) -> Iterator[Stretch]:
-        for size, equal in groupby(self.sizes):
-            yield Stretch(len(list(equal)), size)
+        return tuple(Stretch(len(list(equal)), size) for size, equal in groupby(self.sizes))
 
     def split(self, rows: Tensor) -> Sequence[Tensor]:
         """A tensor with one row a sample, cut into one piece a client."""

@@ -6,15 +6,13 @@ the gradients come from one pass. Clients with fewer steps drop out as they fini
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from eris.core.streams import Stream
 from eris.core.vectors import Indices
 from eris.training.fast.gradients import Found, GroupGradients
 from eris.training.fast.groups import Group
@@ -34,16 +32,6 @@ class Trainee:
     start: Tensor
     total: Tensor | None = None
     losses: list[float] = field(default_factory=list)
-
-    def batches(self, options: LocalTraining, round: int) -> Iterator[Indices]:
-        """The samples of each step without end, in the order of ``TorchTrainer``."""
-        size, batch = len(self.part), options.batch(len(self.part))
-        if batch == size:
-            yield from itertools.repeat(self.part)
-        stream = Stream(options.seed, "batches", round=round, client=self.client)
-        for epoch in itertools.count():
-            order = np.argsort(stream.words(epoch * size, size), kind="stable")
-            yield from (self.part[order[at : at + batch]] for at in range(0, size, batch))
 
     def update(self) -> LocalUpdate:
         """The pseudo-gradient: the sum of the directions."""
@@ -71,19 +59,21 @@ class Passes:
         # Most steps first, so that those still training are always the first ones; equal clients
         # side by side, so that their layers are single products.
         order = sorted(members, key=lambda member: (-self._steps(member), len(member.part)))
-        batches = [member.batches(self.options, round) for member in order]
-        positions: Tensor | None = None
-        for step in range(self._steps(order[0])):
+        batches = [self.options.batches(len(one.part), one.client, round) for one in order]
+        steps, positions = self._steps(order[0]), None
+        if steps > 1 or not shared:
+            positions = torch.stack([member.start for member in order])
+        for step in range(steps):
             active = sum(self._steps(member) > step for member in order)
-            chosen = [next(batch) for batch in batches[:active]]
+            chosen = [
+                member.part if (places := next(batch)) is None else member.part[places]
+                for member, batch in zip(order[:active], batches, strict=False)
+            ]
             if step == 0 and shared:
                 found = self._found(order[0].start, chosen, shared=True)
             else:
-                if positions is None:
-                    positions = torch.stack([member.start for member in order])
+                assert positions is not None
                 found = self._found(positions[:active], chosen, shared=False)
-            if step == 0 and self._steps(order[0]) > 1:
-                positions = torch.stack([member.start for member in order])
             self._step(order[:active], positions, found)
 
     def _steps(self, member: Trainee) -> int:

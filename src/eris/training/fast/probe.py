@@ -15,6 +15,7 @@ from torch import Tensor
 from eris.training.fast.calls import NotTogether
 from eris.training.fast.gradients import GroupGradients
 from eris.training.fast.groups import Group
+from eris.training.gradients import ClientGradients
 
 AGREEMENT = 1e-3
 """The largest relative difference between the gradients; rounding makes about 10⁻⁶."""
@@ -46,7 +47,10 @@ def probe(
         stacked = gradients.stacked(own, inputs, targets, group).gradients
         if not torch.equal(before, torch.random.get_rng_state()):
             return Probe("the model draws random numbers (dropout, say), each client its own")
-        alone = [_alone(gradients, position, *batch) for batch in (first, second)]
+        alone = [
+            ClientGradients(gradients.flat, *batch, gradients.loss).mean(position, None)[0]
+            for batch in (first, second)
+        ]
     except NotTogether as reason:
         return Probe(str(reason))
     finally:
@@ -72,11 +76,3 @@ class _Saved:
     @property
     def total(self) -> int:
         return sum(self._seen.values())
-
-
-def _alone(gradients: GroupGradients, position: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-    flat = gradients.flat
-    with torch.enable_grad():
-        outputs = flat.module(inputs.to(flat.device))
-        loss = gradients.loss(outputs, targets.to(flat.device))
-        return flat.gradient(torch.autograd.grad(loss, flat.parameters, allow_unused=True))

@@ -9,251 +9,157 @@ weight gradient is computed; what remains is one product a client and layer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
-from eris.training.fast.calls import Calls, Norm, Parameter
+from eris.training.fast.calls import Calls, Function, Norm, Parameter, Window
 from eris.training.fast.groups import Group, joined_rows
 
 WINDOW_BYTES = 96 << 20
 """What the windows of single samples may take."""
 
-Pieces = list[tuple[Parameter, Sequence[Tensor] | Tensor]]
-"""Parts of gradients: the number of a parameter, and a piece for each client."""
+Pieces = Sequence[Sequence[Tensor] | Tensor]
+"""Parts of the gradients of some parameters, each a piece for every client."""
 
 
-class Use(Protocol):
+class Use(NamedTuple):
     """One use of parameters in the pass."""
 
-    @property
-    def edge(self) -> GradientEdge:
-        """Where in the backward pass the gradient that is needed arrives."""
-        ...
-
-    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
-        """The clients' gradients with respect to the parameters, from the one at the edge."""
-        ...
-
-
-@dataclass(frozen=True)
-class LinearUse:
-    """y = x·Wᵀ + b: the gradient of W is δᵀ·x, that of b is the sum of δ."""
-
     edge: GradientEdge
-    input: Tensor
-    weight: Parameter
-    bias: Parameter
-
-    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
-        """One batched product for each run of equal clients."""
-        blocks = zip(group.sample_blocks(gradient), group.sample_blocks(self.input), strict=True)
-        weights = [
-            torch.bmm(left.flatten(1, -2).transpose(1, 2), entered.flatten(1, -2))
-            for left, entered in blocks
-        ]
-        found: Pieces = [(self.weight, joined_rows(weights))]
-        if self.bias is not None:
-            over = tuple(range(1, gradient.dim() - 1))
-            each = gradient.sum(dim=over) if over else gradient
-            found.append((self.bias, group.sums(each)))
-        return found
-
-
-@dataclass(frozen=True)
-class ConvolutionUse:
-    """A convolution: its own backward pass, a client at a time (faster than grouped ones)."""
-
-    edge: GradientEdge
-    input: Tensor
-    values: Tensor
-    weight: Parameter
-    bias: Parameter
-    window: tuple[Any, ...]
-
-    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
-        """Weight and bias gradient of every client's samples."""
-        if self._singles(group):
-            return self._of_single_samples(gradient)
-        stride, padding, dilation, groups = self.window
-        wanted = [False, self.weight is not None, self.bias is not None]
-        found = [
-            torch.ops.aten.convolution_backward(
-                left,
-                entered,
-                self.values,
-                [len(self.values)],
-                stride,
-                padding,
-                dilation,
-                False,
-                [0] * len(stride),
-                groups,
-                wanted,
-            )
-            for left, entered in zip(group.split(gradient), group.split(self.input), strict=True)
-        ]
-        return [(self.weight, [one[1] for one in found]), (self.bias, [one[2] for one in found])]
-
-    def _singles(self, group: Group) -> bool:
-        """Whether every client has one sample, and few enough that their windows fit together."""
-        if self.input.dim() != 4 or self.window[3] != 1 or group.samples != len(group):
-            return False
-        return 4 * self.values[0].numel() * self._places * group.samples <= WINDOW_BYTES
-
-    @property
-    def _places(self) -> int:
-        """About how many places of its input a window is laid on."""
-        height, width = self.input.shape[-2:]
-        down, across = self.window[0]
-        return (int(height) // int(down)) * (int(width) // int(across))
-
-    def _of_single_samples(self, gradient: Tensor) -> Pieces:
-        """One product for all samples, of what left each window and what entered it."""
-        stride, padding, dilation, _ = self.window
-        size = self.values.shape[2:]
-        entered = functional.unfold(self.input, size, dilation, padding, stride)
-        each = torch.bmm(gradient.flatten(2), entered.transpose(1, 2))
-        weights = each.view(len(each), *self.values.shape)
-        return [(self.weight, weights), (self.bias, gradient.sum(dim=(2, 3)))]
-
-
-@dataclass(frozen=True)
-class EmbeddingUse:
-    """Rows of a table: the gradient of a row is the sum of the gradients where it was taken."""
-
-    edge: GradientEdge
-    input: Tensor
-    weight: Parameter
-    rows: int
-    padding_idx: int | None
-
-    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
-        """One sum a client; rows that a client does not use have gradient zero."""
-        tables = []
-        for left, taken in zip(group.split(gradient), group.split(self.input), strict=True):
-            table = left.new_zeros(self.rows, left.shape[-1])
-            table.index_add_(0, taken.reshape(-1), left.reshape(-1, left.shape[-1]))
-            if self.padding_idx is not None:
-                table[self.padding_idx] = 0
-            tables.append(table)
-        return [(self.weight, tables)]
-
-
-@dataclass(frozen=True)
-class NormUse:
-    """y = s·n + b with n the norm of x: the gradient of s is the sum of δ·n, that of b of δ."""
-
-    edge: GradientEdge
-    input: Tensor
-    apply: Norm
-    weight: Parameter
-    bias: Parameter
-    over: tuple[int, ...]
-
-    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
-        """Sums over the samples, and over the places that share a scale and a shift."""
-        normal = self.apply(self.input, None, None)
-        return [
-            (self.weight, group.sums(self._summed(gradient * normal))),
-            (self.bias, group.sums(self._summed(gradient))),
-        ]
-
-    def _summed(self, each: Tensor) -> Tensor:
-        return each.sum(dim=self.over) if self.over else each
-
-
-@dataclass(frozen=True)
-class ExpandedUse:
-    """A parameter that was written out once for every sample."""
-
-    edge: GradientEdge
-    parameter: Parameter
-
-    def pieces(self, gradient: Tensor, group: Group) -> Pieces:
-        """The sum over the client's samples."""
-        return [(self.parameter, group.sums(gradient))]
+    """Where in the backward pass the gradient that is needed arrives."""
+    parameters: list[Parameter]
+    pieces: Callable[[Tensor], Pieces]
+    """The clients' gradients with respect to the parameters, from the one at the edge."""
 
 
 class SharedCalls(Calls):
-    """A pass in which every client has the same model; it notes what the products need."""
+    """A pass in which every client has the same model; it notes what the products need.
+
+    No ``pieces`` may hold the pass itself: in a circle, activations would outlive their use.
+    """
 
     def __init__(
         self, parameters: Sequence[nn.Parameter], values: Sequence[Tensor], group: Group
     ) -> None:
-        super().__init__(parameters, group)
-        self._values = values
+        super().__init__(parameters, values, group)
         self.uses: list[Use] = []
 
-    def _value(self, parameter: Tensor | None) -> Tensor | None:
+    def _value(self, parameter: Tensor | None) -> Any:
         number = self.number(parameter)
-        return parameter if number is None else self._values[number]
+        return parameter if number is None else self.values[number]
+
+    def _noted(
+        self, left: Tensor, parameters: Sequence[Tensor | None], pieces: Callable[[Tensor], Pieces]
+    ) -> Tensor:
+        numbers = [self.number(parameter) for parameter in parameters]
+        self.uses.append(Use(get_gradient_edge(left), numbers, pieces))
+        return left
 
     def linear(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """One product for all samples."""
-        left = functional.linear(input, self._value(weight), self._value(bias))  # type: ignore[arg-type]
-        self.uses.append(
-            LinearUse(
-                get_gradient_edge(left), input.detach(), self.number(weight), self.number(bias)
-            )
-        )
-        return left
+        """y = x·Wᵀ + b: the gradient of W is δᵀ·x, that of b is the sum of δ."""
+        left = functional.linear(input, self._value(weight), self._value(bias))
+        group, entered, shifted = self.group, input.detach(), self.number(bias) is not None
+
+        def pieces(gradient: Tensor) -> Pieces:
+            # One batched product for each run of equal clients.
+            blocks = zip(group.sample_blocks(gradient), group.sample_blocks(entered), strict=True)
+            weights = [
+                torch.bmm(out.flatten(1, -2).transpose(1, 2), into.flatten(1, -2))
+                for out, into in blocks
+            ]
+            over = range(1, gradient.dim() - 1)
+            return [joined_rows(weights), group.sums(_summed(gradient, over)) if shifted else ()]
+
+        return self._noted(left, (weight, bias), pieces)
 
     def convolution(
-        self,
-        func: Callable[..., Tensor],
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        window: tuple[Any, ...],
+        self, func: Function, input: Tensor, weight: Tensor, bias: Tensor | None, window: Window
     ) -> Tensor:
-        """One convolution of all samples."""
-        values = self._value(weight)
-        assert values is not None
-        left = func(input, values, self._value(bias), *window)
-        self.uses.append(
-            ConvolutionUse(
-                get_gradient_edge(left),
-                input.detach(),
-                values.detach(),
-                self.number(weight),
-                self.number(bias),
-                window,
-            )
-        )
-        return left
+        """A convolution: its own backward pass, a client at a time (faster than grouped ones)."""
+        left = func(input, self._value(weight), self._value(bias), *window)
+        group, entered, values = self.group, input.detach(), self._value(weight).detach()
+        wanted = [False, self.number(weight) is not None, self.number(bias) is not None]
+
+        def pieces(gradient: Tensor) -> Pieces:
+            if _fit_together(entered, values, window, group):
+                return _of_single_samples(gradient, entered, values, window)
+            stride, padding, dilation, groups = window
+            sizes = [len(values)], stride, padding, dilation, False, [0] * len(stride), groups
+            found = [
+                torch.ops.aten.convolution_backward(out, into, values, *sizes, wanted)
+                for out, into in zip(group.split(gradient), group.split(entered), strict=True)
+            ]
+            return [[one[1] for one in found], [one[2] for one in found]]
+
+        return self._noted(left, (weight, bias), pieces)
 
     def embedding(self, input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
-        """The rows of one table for all samples."""
-        left = functional.embedding(input, self._value(weight), padding_idx)  # type: ignore[arg-type]
-        edge = get_gradient_edge(left)
-        self.uses.append(EmbeddingUse(edge, input, self.number(weight), len(weight), padding_idx))
-        return left
+        """Rows of a table: the gradient of a row is the sum of the gradients where it was taken."""
+        left = functional.embedding(input, self._value(weight), padding_idx)
+        group, rows = self.group, len(weight)
+
+        def pieces(gradient: Tensor) -> Pieces:
+            tables = []
+            for out, taken in zip(group.split(gradient), group.split(input), strict=True):
+                table = out.new_zeros(rows, out.shape[-1])
+                table.index_add_(0, taken.reshape(-1), out.reshape(-1, out.shape[-1]))
+                if padding_idx is not None:
+                    table[padding_idx] = 0
+                tables.append(table)
+            return [tables]
+
+        return self._noted(left, [weight], pieces)
 
     def norm(
         self, apply: Norm, input: Tensor, weight: Tensor | None, bias: Tensor | None, trailing: int
     ) -> Tensor:
-        """One norm of all samples."""
+        """y = s·n + b with n the norm of x: the gradient of s is the sum of δ·n, that of b of δ."""
         left = apply(input, self._value(weight), self._value(bias))
         shared = weight if weight is not None else bias
         assert shared is not None
         own = trailing + shared.dim()
+        # The places that share a scale and a shift.
         over = (*range(1, left.dim() - own), *range(left.dim() - trailing, left.dim()))
-        numbers = self.number(weight), self.number(bias)
-        self.uses.append(NormUse(get_gradient_edge(left), input.detach(), apply, *numbers, over))
-        return left
+        group, entered = self.group, input.detach()
+
+        def pieces(gradient: Tensor) -> Pieces:
+            products = gradient * apply(entered, None, None)
+            return [group.sums(_summed(each, over)) for each in (products, gradient)]
+
+        return self._noted(left, (weight, bias), pieces)
 
     def expanded(self, parameter: Tensor) -> Tensor:
-        """The one value, seen from every sample."""
+        """The one value, seen from every sample: its gradient is the sum over these."""
         value = self._value(parameter)
-        assert value is not None
         rows = value.detach().expand(self.group.samples, *value.shape).requires_grad_()
-        self.uses.append(ExpandedUse(get_gradient_edge(rows), self.number(parameter)))
-        return rows
+        group = self.group
+        return self._noted(rows, [parameter], lambda gradient: [group.sums(gradient)])
+
+
+def _summed(each: Tensor, over: Sequence[int]) -> Tensor:
+    return each.sum(dim=tuple(over)) if over else each
+
+
+def _fit_together(entered: Tensor, values: Tensor, window: Window, group: Group) -> bool:
+    """Whether every client has one sample, and few enough that their windows fit together."""
+    if entered.dim() != 4 or window[3] != 1 or group.samples != len(group):
+        return False
+    height, width = entered.shape[-2:]
+    down, across = window[0]
+    places = int(height // down) * int(width // across)  # about, on which a window is laid
+    return 4 * values[0].numel() * places * group.samples <= WINDOW_BYTES
+
+
+def _of_single_samples(gradient: Tensor, input: Tensor, values: Tensor, window: Window) -> Pieces:
+    """One product for all samples, of what left each window and what entered it."""
+    stride, padding, dilation, _ = window
+    entered = functional.unfold(input, values.shape[2:], dilation, padding, stride)
+    each = torch.bmm(gradient.flatten(2), entered.transpose(1, 2))
+    return [each.view(len(each), *values.shape), gradient.sum(dim=(2, 3))]
 
 
 def shared_gradients(
@@ -269,7 +175,7 @@ def shared_gradients(
         for use, gradient in zip(uses, arrived, strict=True):
             if gradient is None:  # the loss does not reach this layer
                 continue
-            for number, pieces in use.pieces(gradient, group):
+            for number, pieces in zip(use.parameters, use.pieces(gradient), strict=True):
                 if number is not None:
                     parts[number].append(pieces)
         used = [bool(pieces) for pieces in parts]

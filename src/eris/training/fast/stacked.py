@@ -7,32 +7,25 @@ done for all clients at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from eris.training.fast.calls import Calls, Norm
-from eris.training.fast.groups import Group, joined_rows
+from eris.training.fast.calls import Calls, Function, Norm, Window
+from eris.training.fast.groups import joined_rows
 
 
 class StackedCalls(Calls):
-    """A pass in which client k has the parameters ``stacks[…][k]``."""
-
-    def __init__(
-        self, parameters: Sequence[nn.Parameter], stacks: Sequence[Tensor], group: Group
-    ) -> None:
-        super().__init__(parameters, group)
-        self._stacks = stacks
+    """A pass in which client k has the parameters ``values[…][k]``."""
 
     def _stack(self, parameter: Tensor) -> Tensor:
         """One copy a client; a frozen parameter is the same for all."""
         number = self.number(parameter)
         if number is None:
             return parameter.expand(len(self.group), *parameter.shape)
-        return self._stacks[number]
+        return self.values[number]
 
     def _copies(self, parameter: Tensor | None) -> Sequence[Tensor | None]:
         if parameter is None:
@@ -48,12 +41,7 @@ class StackedCalls(Calls):
         return joined_rows([_products(*block) for block in blocks])
 
     def convolution(
-        self,
-        func: Callable[..., Tensor],
-        input: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        window: tuple[Any, ...],
+        self, func: Function, input: Tensor, weight: Tensor, bias: Tensor | None, window: Window
     ) -> Tensor:
         """One convolution a client."""
         batches = zip(
