@@ -37,7 +37,7 @@ class Exposed:
     coordinates: float
     """Seen of a client's update a round, on average."""
     share: float
-    """Of all coordinates."""
+    """Of all that an update is cut into."""
     paper: float
     honest: float
     measured: float
@@ -46,12 +46,22 @@ class Exposed:
 
 
 class Exposure:
-    """Collects, from an observer's sights, how much it saw and how that is distributed."""
+    """Collects, from an observer's sights, how much it saw and how that is distributed.
+
+    ``places`` are the coordinates of an update as it is cut (``Settings.places``).
+    """
 
     def __init__(
-        self, observer: int, clients: Sequence[int], n: int, *, noise: float = 0.0, seed: int = 0
+        self,
+        observer: int,
+        clients: Sequence[int],
+        places: int,
+        *,
+        noise: float = 0.0,
+        seed: int = 0,
     ) -> None:
-        self.observer, self._clients, self._n, self._noise = observer, tuple(clients), n, noise
+        self.observer, self._clients = observer, tuple(clients)
+        self._places, self._noise = places, noise
         self.seen: list[int] = []
         self.updates = WeightHistogram(seed=seed)
         """One client's updates, as far as they were seen."""
@@ -102,7 +112,7 @@ class Exposure:
             observer,
             len(self.seen),
             mean,
-            mean / self._n,
+            mean / self._places,
             information_bound(self._counted, self._paper),
             information_bound(self._counted, self._honest),
             guessed_information(guesses.right, guesses.guesses) / clients,
