@@ -142,29 +142,15 @@ def pooled(
     """
     values = checked_scores(scores)
     require(values.ndim == 1, "scores", values.shape, "one score for each canary")
-    return pooled_rounds(values[None], included, confidence, looks)[0]
-
-
-def pooled_rounds(
-    scores: ArrayLike, included: ArrayLike, confidence: float = 0.95, looks: int | None = None
-) -> tuple[Pooled, ...]:
-    """The pooled measure of each row of (rounds, canaries); looks: the rounds unless given."""
-    values = checked_scores(scores)
-    require(values.ndim == 2, "scores", values.shape, "shape (rounds, canaries)")
-    rounds, canaries = values.shape
+    canaries = len(values)
     truth = checked_truth(included, canaries)
-    looks = max(rounds, 1) if looks is None else looks
     require(canaries >= FEWEST, "canaries", canaries, "at least 3, so that a third is 1")
     require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
     require(looks >= 1, "looks", looks, "at least 1")
     guesses = 2 * (canaries // 3)
-    right = np.count_nonzero(_thirds(values) == np.where(truth, 1, -1), axis=-1)
-    found = []
-    for each in right.tolist():
-        low, high = clopper_pearson(each, guesses, (1 - confidence) / looks)
-        share = each / guesses
-        found.append(Pooled(share, low, high, confidence, canaries, guesses, each, looks))
-    return tuple(found)
+    right = int(np.count_nonzero(_thirds(values) == np.where(truth, 1, -1)))
+    low, high = clopper_pearson(right, guesses, (1 - confidence) / looks)
+    return Pooled(right / guesses, low, high, confidence, canaries, guesses, right, looks)
 
 
 def clopper_pearson(right: int, guesses: int, significance: float = 0.05) -> tuple[float, float]:

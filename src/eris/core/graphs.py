@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
 from eris.core.kernels import compiled
@@ -60,20 +59,6 @@ class Graph:
         """Weights of a node's neighbours, 1/(1 + the larger degree); the rest is its own."""
         own = self.degree(node)
         return tuple(1 / (1 + max(own, self.degree(other))) for other in self.neighbours[node])
-
-
-def metropolis_matrix(graph: Graph) -> NDArray[np.float64]:
-    """The mixing matrix W of a graph, for analysis: symmetric, every row and column sums to 1.
-
-    >>> metropolis_matrix(Graph(((1,), (0,))))
-    array([[0.5, 0.5],
-           [0.5, 0.5]])
-    """
-    weights = np.zeros((graph.nodes, graph.nodes))
-    for node, others in enumerate(graph.neighbours):
-        weights[node, list(others)] = graph.metropolis(node)
-        weights[node, node] = 1 - weights[node].sum()
-    return weights
 
 
 def check_degree(nodes: int, degree: int) -> None:
