@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eris.core.errors import InvalidSetting, library
+from eris.core.errors import InvalidSetting, library, require
 from eris.core.noise import PrivacyClaim, epsilon
 
 _FINEST = 1e-4  # the interval of the losses where nothing speaks for another one
@@ -95,8 +95,7 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
             claim.mechanism,
             "'gaussian', with or without Poisson sampling: all that is accounted for",
         )
-    if not 1e-12 <= delta < 1:
-        raise InvalidSetting("delta", delta, "a number in [1e-12, 1)")
+    require(1e-12 <= delta < 1, "delta", delta, "a number in [1e-12, 1)")
     # Also where the answer needs none, so that a lack shows at once.
     dp = library("dp_accounting", "dp-accounting", "audit")
     if claim.rounds == 0:

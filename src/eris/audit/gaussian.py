@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import InvalidSetting, library
+from eris.core.errors import InvalidSetting, library, require
 from eris.core.streams import Stream
 from eris.theory.leakage import gaussian_capacity
 
@@ -148,8 +148,7 @@ def capacity(across: ArrayLike, *, noise: float = 0.0) -> Capacity:
     >>> round(capacity(seen, noise=1.0).nats, 2), capacity(seen).nats
     (0.7, inf)
     """
-    if not 0 <= noise < math.inf:
-        raise InvalidSetting("noise", noise, "a finite number, 0 or more")
+    require(0 <= noise < math.inf, "noise", noise, "a finite number, 0 or more")
     each = _clients(across).var(axis=0, ddof=1)
     # A mean of as many, so that both are rounded alike.
     variance, conditional = float(each.mean()), float(np.full_like(each, noise**2).mean())
@@ -203,10 +202,8 @@ def guessed_information(right: int, guesses: int) -> float:
     >>> round(guessed_information(right=75, guesses=100), 2), guessed_information(50, 100)
     (13.08, 0.0)
     """
-    if not 0 <= guesses < math.inf:
-        raise InvalidSetting("guesses", guesses, "a whole number, 0 or more")
-    if not 0 <= right <= guesses:
-        raise InvalidSetting("right", right, f"a whole number from 0 to {guesses}")
+    require(0 <= guesses < math.inf, "guesses", guesses, "a whole number, 0 or more")
+    require(0 <= right <= guesses, "right", right, f"a whole number from 0 to {guesses}")
     if 2 * right <= guesses:
         return 0.0
     shares = (right / guesses, 1 - right / guesses)

@@ -30,7 +30,7 @@ from eris.audit.neighbour import NeighbourSight
 from eris.audit.roc import roc
 from eris.audit.statistics import clopper_pearson
 from eris.audit.watch import Sight
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
 from eris.protocol.gossip.peer import GossipSettings, Piece
@@ -239,8 +239,7 @@ class Linking:
     name: ClassVar[str] = "linkability"
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise InvalidSetting("most", self.most, "at least 1 piece a round")
+        require(self.most >= 1, "most", self.most, "at least 1 piece a round")
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Try the pieces of a neighbour's round."""

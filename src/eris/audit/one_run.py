@@ -21,13 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting, MissingExtra
-from eris.theory.checks import require
+from eris.core.errors import InvalidSetting, library, require
 
-try:
-    from scipy import special
-except ImportError as missing:
-    raise MissingExtra("scipy", "audit") from missing
+special = library("scipy.special", "scipy", "audit")
 
 RESOLUTION = 1e-9
 """The bound is found to this much."""

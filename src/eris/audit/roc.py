@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eris.audit.statistics import checked_scores, checked_truth
-from eris.core.errors import MissingExtra
-from eris.theory.checks import require
+from eris.core.errors import library, require
 
-try:
-    from scipy import optimize, special
-except ImportError as missing:
-    raise MissingExtra("scipy", "audit") from missing
+special = library("scipy.special", "scipy", "audit")
+optimize = library("scipy.optimize", "scipy", "audit")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.training.flat import FlatParameters
@@ -68,12 +68,9 @@ class SpvSettings:
 
     def __post_init__(self) -> None:
         for name in ("paraphrases", "span", "epochs", "batch_size", "scored_together"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(name, getattr(self, name), "at least 1")
-        if not 0 < self.masked <= 1:
-            raise InvalidSetting("masked", self.masked, "a number in (0, 1]")
-        if self.prompt < 2:
-            raise InvalidSetting("prompt", self.prompt, "at least 2: the beginning and a token")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 < self.masked <= 1, "masked", self.masked, "a number in (0, 1]")
+        require(self.prompt >= 2, "prompt", self.prompt, "at least 2: the beginning and a token")
 
 
 @dataclass(frozen=True, eq=False)

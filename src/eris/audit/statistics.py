@@ -14,13 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import MissingExtra
-from eris.theory.checks import require
+from eris.core.errors import library, require
 
-try:
-    from scipy import special
-except ImportError as missing:
-    raise MissingExtra("scipy", "audit") from missing
+special = library("scipy.special", "scipy", "audit")
 
 FEWEST = 3
 """Canaries without which there is no third to guess."""

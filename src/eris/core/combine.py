@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core import kernels
-from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.errors import InvalidSetting, RefusedContribution, require
 from eris.core.masks import KeptSet
 from eris.core.vectors import Vector
 
@@ -275,5 +275,4 @@ def _beyond(refused: int, count: int, limit: float, where: str) -> str:
 
 
 def _not_empty(collector: ExactMean | OrderStatistic) -> None:
-    if collector.weight == 0:
-        raise InvalidSetting("contributions", 0, "at least 1 before there is a result")
+    require(collector.weight > 0, "contributions", 0, "at least 1 before there is a result")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core import kernels
-from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.errors import InvalidSetting, MalformedMessage, require
 from eris.core.masks import KeptSet, exactly_kept, fraction_kept
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -112,8 +112,7 @@ class RandK:
     name: ClassVar[str] = "rand-k"
 
     def __post_init__(self) -> None:
-        if self.kept_count < 1:
-            raise InvalidSetting("kept_count", self.kept_count, "at least 1 coordinate")
+        require(self.kept_count >= 1, "kept_count", self.kept_count, "at least 1 coordinate")
 
     def omega(self, size: int) -> float:
         """Relative variance on a vector of ``size`` coordinates."""
@@ -121,8 +120,7 @@ class RandK:
 
     def kept(self, n: int, stream: Stream) -> KeptSet:
         """The kept set of a whole vector."""
-        if self.kept_count > n:
-            raise InvalidSetting("kept_count", self.kept_count, f"at most n = {n} coordinates")
+        require(self.kept_count <= n, "kept_count", self.kept_count, f"at most n = {n} coordinates")
         return exactly_kept(n, self.kept_count, stream)
 
 
@@ -141,8 +139,7 @@ class QSGD:
     encoding: ClassVar[Encoding] = Encoding.QSGD
 
     def __post_init__(self) -> None:
-        if not 1 <= self.levels < 1 << 15:
-            raise InvalidSetting("levels", self.levels, "1 to 32767 levels")
+        require(1 <= self.levels < 1 << 15, "levels", self.levels, "1 to 32767 levels")
 
     @property
     def _width(self) -> int:
@@ -186,8 +183,7 @@ class UniformQuantiser:
     encoding: ClassVar[Encoding] = Encoding.UNIFORM
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 24:
-            raise InvalidSetting("bits", self.bits, "1 to 24 bits")
+        require(1 <= self.bits <= 24, "bits", self.bits, "1 to 24 bits")
 
     def omega(self, size: int) -> float:
         """Relative variance on a segment of ``size`` coordinates."""

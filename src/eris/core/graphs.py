@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.kernels import compiled
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
@@ -63,10 +63,8 @@ class Graph:
 
 def check_degree(nodes: int, degree: int) -> None:
     """Refuse a degree that no simple graph of so many nodes has."""
-    if nodes < 2:
-        raise InvalidSetting("nodes", nodes, "at least 2: one alone has nobody to exchange with")
-    if not 1 <= degree < nodes:
-        raise InvalidSetting("degree", degree, f"1 to {nodes - 1} for {nodes} nodes")
+    require(nodes >= 2, "nodes", nodes, "at least 2: one alone has nobody to exchange with")
+    require(1 <= degree < nodes, "degree", degree, f"1 to {nodes - 1} for {nodes} nodes")
     if nodes * degree % 2:
         expected = f"an even number for {nodes} nodes: every edge has two ends"
         raise InvalidSetting("degree", degree, expected)
@@ -111,10 +109,8 @@ def connected_random_graph(nodes: int, density: float, seed: int) -> Graph:
     >>> sum(map(len, connected_random_graph(nodes=50, density=0.4, seed=1).neighbours)) // 2
     490
     """
-    if nodes < 2:
-        raise InvalidSetting("nodes", nodes, "at least 2: one alone has nobody to exchange with")
-    if not 0 < density <= 1:
-        raise InvalidSetting("density", density, "a number in (0, 1]")
+    require(nodes >= 2, "nodes", nodes, "at least 2: one alone has nobody to exchange with")
+    require(0 < density <= 1, "density", density, "a number in (0, 1]")
     one, other = np.triu_indices(nodes, 1)
     count = max(nodes - 1, round(density * len(one)))
     for draw in range(MOST_DRAWS):

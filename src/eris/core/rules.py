@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, trimmed
-from eris.core.errors import InvalidSetting, one_of
+from eris.core.errors import InvalidSetting, one_of, require
 from eris.core.vectors import Vector
 
 Slots = tuple[Vector, ...]
@@ -99,7 +99,7 @@ class FedAvgM(ServerRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _fraction("momentum", self.momentum)
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")
 
     def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
         """One step along the velocity."""
@@ -123,10 +123,9 @@ class _Adaptive(ServerRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _fraction("beta1", self.beta1)
-        _fraction("beta2", self.beta2)
-        if not 0 < self.tau < math.inf:
-            raise InvalidSetting("tau", self.tau, "a positive finite number")
+        require(0 <= self.beta1 < 1, "beta1", self.beta1, "a number in [0, 1)")
+        require(0 <= self.beta2 < 1, "beta2", self.beta2, "a number in [0, 1)")
+        require(0 < self.tau < math.inf, "tau", self.tau, "a positive finite number")
 
     @property
     def initial(self) -> tuple[float, ...]:  # type: ignore[override]
@@ -221,8 +220,7 @@ class TrimmedMean(ServerRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.trim < 0.5:
-            raise InvalidSetting("trim", self.trim, "a share in [0, 0.5)")
+        require(0 <= self.trim < 0.5, "trim", self.trim, "a share in [0, 0.5)")
 
     def values_mixed(self, clients: int) -> int:
         """What is left when both ends are cut."""
@@ -276,11 +274,6 @@ whole updates by their distance, and under sharding no aggregator holds a whole 
         if key not in known:
             raise InvalidSetting(f"{name} setting", key, one_of(sorted(known), key))
     return kind(**settings)  # type: ignore[arg-type]
-
-
-def _fraction(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise InvalidSetting(name, value, "a number in [0, 1)")
 
 
 def _power(base: float, exponent: int) -> float:

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.shardmap import ShardMap, Stratum
 from eris.core.streams import Stream
 
@@ -40,13 +40,10 @@ class ShardPlan:
 
     def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
         """The map for a model of n coordinates in a round."""
-        if n < 1:
-            raise InvalidSetting("n", n, "at least 1 coordinate")
-        if not 1 <= self.shards <= n:
-            expected = f"1 to n = {n}: every shard holds a coordinate"
-            raise InvalidSetting("shards", self.shards, expected)
-        if self.rotate < 0:
-            raise InvalidSetting("rotate", self.rotate, "0 (never) or a number of rounds")
+        require(n >= 1, "n", n, "at least 1 coordinate")
+        expected = f"1 to n = {n}: every shard holds a coordinate"
+        require(1 <= self.shards <= n, "shards", self.shards, expected)
+        require(self.rotate >= 0, "rotate", self.rotate, "0 (never) or a number of rounds")
         return self._drawn(n, seed, round // self.rotate if self.rotate else 0)
 
     def _drawn(self, n: int, seed: int, turn: int) -> ShardMap:
@@ -192,8 +189,7 @@ def largest_remainder(n: int, weights: Sequence[float]) -> list[int]:
     [3, 2, 2]
     """
     for index, weight in enumerate(weights):
-        if not 0 < weight < float("inf"):
-            raise InvalidSetting(f"weights[{index}]", weight, "a positive finite number")
+        require(0 < weight < float("inf"), f"weights[{index}]", weight, "a positive finite number")
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     quotas = [n * weight / total for weight in exact]
@@ -214,8 +210,7 @@ def segment_length(shard_size: int, largest: int | None = None) -> int:
     (1000, 65536, 262144)
     """
     if largest is not None:
-        if largest < 1:
-            raise InvalidSetting("segment size", largest, "at least 1 coordinate")
+        require(largest >= 1, "segment size", largest, "at least 1 coordinate")
         return min(largest, shard_size)
     sixteenth = max(SMALLEST_SEGMENT, -(-shard_size // 16))
     return min(shard_size, LARGEST_SEGMENT, sixteenth)

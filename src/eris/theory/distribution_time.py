@@ -12,8 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eris.core.errors import InvalidSetting
-from eris.theory.checks import require
+from eris.core.errors import InvalidSetting, require
 
 
 def _require_sizes(**sizes: float) -> None:

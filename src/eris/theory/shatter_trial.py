@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from eris.core.errors import require
 from eris.core.graphs import regular_graph
 from eris.core.streams import Stream
 from eris.theory import shatter_counts
-from eris.core.errors import require
 from eris.theory.shatter import (
     VirtualGraph,
     chunk_reach,
