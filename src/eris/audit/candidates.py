@@ -12,8 +12,6 @@ from torch import Tensor
 from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Indices
 
-Truth = NDArray[np.bool_]
-
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
@@ -33,7 +31,7 @@ class Candidates:
     inputs: Tensor
     targets: Tensor
     client: Indices
-    included: Truth
+    included: NDArray[np.bool_]
     coins: bool = True
 
     def __post_init__(self) -> None:

@@ -86,14 +86,11 @@ def thirds(scores: ArrayLike) -> NDArray[np.int8]:
     >>> thirds([0.3, -1.0, 2.0, 0.1, 5.0, 0.2, 0.0])
     array([ 0, -1,  1,  0,  1,  0, -1], dtype=int8)
     """
-    return _thirds(checked_scores(scores))
-
-
-def _thirds(scores: NDArray[np.float64]) -> NDArray[np.int8]:
-    canaries = scores.shape[-1]
+    values = checked_scores(scores)
+    canaries = values.shape[-1]
     third = canaries // 3
-    order = np.argsort(scores, axis=-1, kind="stable")
-    guesses = np.zeros(scores.shape, np.int8)
+    order = np.argsort(values, axis=-1, kind="stable")
+    guesses = np.zeros(values.shape, np.int8)
     np.put_along_axis(guesses, order[..., :third], np.int8(-1), axis=-1)
     np.put_along_axis(guesses, order[..., canaries - third :], np.int8(1), axis=-1)
     return guesses
@@ -109,7 +106,7 @@ def client_thirds(scores: ArrayLike, client: ArrayLike) -> NDArray[np.int8]:
     whose = checked_clients(client, values.shape[-1])
     guesses = np.zeros(values.shape, np.int8)
     for places in guessing_places(whose):
-        guesses[..., places] = _thirds(values[..., places])
+        guesses[..., places] = thirds(values[..., places])
     return guesses
 
 
@@ -144,7 +141,7 @@ def pooled(
     require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
     require(looks >= 1, "looks", looks, "at least 1")
     guesses = 2 * (canaries // 3)
-    right = int(np.count_nonzero(_thirds(values) == np.where(truth, 1, -1)))
+    right = int(np.count_nonzero(thirds(values) == np.where(truth, 1, -1)))
     low, high = clopper_pearson(right, guesses, (1 - confidence) / looks)
     return Pooled(right / guesses, low, high, confidence, canaries, guesses, right, looks)
 

@@ -34,7 +34,6 @@ class Method(Protocol):
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-        ...
 
 
 @dataclass(frozen=True)
