@@ -89,9 +89,9 @@ class TextScores:
 class SpvAttack:
     """The attack on any number of targets that were fine-tuned from one base model.
 
-    ``model`` gives the architecture, logits from tokens, and is scratch space; ``refill`` draws
-    with whatever parameters it holds (``model.refill`` unless given). ``starts_word`` says of every
-    token whether a word begins with it.
+    ``model`` gives the architecture, logits from tokens, and is scratch space; its ``refill`` draws
+    with whatever parameters it holds. ``starts_word`` says of every token whether a word begins
+    with it.
     """
 
     def __init__(
@@ -101,14 +101,13 @@ class SpvAttack:
         nll: Nll,
         starts_word: NDArray[np.bool_],
         *,
-        refill: Refill | None = None,
         settings: SpvSettings | None = None,
         seed: int = 0,
     ) -> None:
-        found = getattr(model, "refill", None) if refill is None else refill
-        if found is None:
+        refill: Refill | None = getattr(model, "refill", None)
+        if refill is None:
             raise InvalidSetting("refill", None, "a function: the model has no method of that name")
-        self._refill: Refill = found
+        self._refill = refill
         self._flat = FlatParameters(model)
         self._flat.checked(base)
         self.base, self.nll, self.starts_word = base, nll, starts_word

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,26 +56,21 @@ def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
 
 def checked_truth(included: ArrayLike, canaries: int) -> NDArray[np.bool_]:
     """Whether each of so many canaries was in."""
-    truth = np.asarray(included)
-    require(
-        truth.dtype == np.bool_ and truth.shape == (canaries,),
-        "included",
-        f"{truth.dtype} of shape {truth.shape}",
-        f"a truth value for each of {canaries} canaries",
-    )
-    return truth
+    return _one_each("included", included, "b", "a truth value", canaries)
 
 
 def checked_clients(client: ArrayLike, canaries: int) -> NDArray[np.int64]:
     """Whose each of so many canaries is."""
-    whose = np.asarray(client)
-    require(
-        np.issubdtype(whose.dtype, np.integer) and whose.shape == (canaries,),
-        "client",
-        f"{whose.dtype} of shape {whose.shape}",
-        f"a client's number for each of {canaries} canaries",
-    )
+    whose = _one_each("client", client, "iu", "a client's number", canaries)
     return whose.astype(np.int64)
+
+
+def _one_each(name: str, given: ArrayLike, kinds: str, what: str, canaries: int) -> NDArray[Any]:
+    values = np.asarray(given)
+    fits = values.dtype.kind in kinds and values.shape == (canaries,)
+    found = f"{values.dtype} of shape {values.shape}"
+    require(fits, name, found, f"{what} for each of {canaries} canaries")
+    return values
 
 
 def thirds(scores: ArrayLike) -> NDArray[np.int8]:

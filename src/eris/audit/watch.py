@@ -215,8 +215,8 @@ class Watch:
             parts: dict[tuple[int, ...], list[int]] = defaultdict(list)
             for observer in observers:
                 parts[tuple(public.get(observer, ()))].append(observer)
-            shared = {id(self.agreement): self.agreement}
             for number, part in enumerate(parts.values()):
+                shared = {id(self.agreement): self.agreement}  # anew: a copy notes itself in it
                 groups.append((tuple(part), copy.deepcopy(known, shared) if number else known))
         self._groups = groups
 

@@ -108,7 +108,8 @@ class Subject:
     @property
     def samples(self) -> SampleModel:
         """What the attacker computes with."""
-        return SampleModel.of(self.module, self.loss, self.candidates, self.running_statistics)
+        data, choice = (self.candidates.inputs, self.candidates.targets), self.running_statistics
+        return SampleModel(self.module, self.loss, *data, running_statistics=choice)
 
 
 def agreed(text: str) -> Settings | GossipSettings:
