@@ -119,10 +119,8 @@ class ExactMean:
         _not_empty(self)
         out = np.empty(self.size, np.float32)
         divisor = math.ldexp(self.weight, self.precision.fraction_bits)
-        if self._high is None:
-            kernels.mean_of(out, self._low, divisor)
-        else:
-            kernels.mean_of_two(out, self._low, self._carried(), LIMB_BITS, divisor)
+        high = None if self._high is None else self._carried()
+        kernels.mean_of(out, self._low, high, LIMB_BITS, divisor)
         return out
 
     def _carried(self) -> NDArray[np.int64]:

@@ -337,10 +337,17 @@ def squares(
 
 
 @compiled
-def mean_of(out: Vector, total: NDArray[np.int64], divisor: float) -> None:
-    """out = total / divisor, rounded to float32."""
-    for i in range(total.shape[0]):
-        out[i] = np.float32(np.float64(total[i]) / divisor)
+def mean_of(
+    out: Vector, low: NDArray[np.int64], high: NDArray[np.int64] | None, bits: int, divisor: float
+) -> None:
+    """out = total / divisor, rounded to float32. A total is one word, or two after a carry."""
+    scale = np.float64(1 << bits)
+    for i in range(low.shape[0]):
+        total = np.float64(low[i])
+        if high is not None:
+            # Exact but for the sum while the high word has 53 bits: then as if it were one word.
+            total = np.float64(high[i]) * scale + total
+        out[i] = np.float32(total / divisor)
 
 
 @compiled
@@ -349,17 +356,6 @@ def carry(low: NDArray[np.int64], high: NDArray[np.int64], bits: int) -> None:
     for i in range(low.shape[0]):
         high[i] += low[i] >> bits
         low[i] &= (1 << bits) - 1
-
-
-@compiled
-def mean_of_two(
-    out: Vector, low: NDArray[np.int64], high: NDArray[np.int64], bits: int, divisor: float
-) -> None:
-    """As :func:`mean_of` for totals of two words, low ones after a :func:`carry`."""
-    scale = np.float64(1 << bits)
-    for i in range(low.shape[0]):
-        # Exact but for the sum while the high word has 53 bits: then as if it were one word.
-        out[i] = np.float32((np.float64(high[i]) * scale + np.float64(low[i])) / divisor)
 
 
 @compiled

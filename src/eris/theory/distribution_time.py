@@ -108,14 +108,12 @@ def central_round(
     2626.0
     """
     _check(clients, upload_bytes=upload_bytes, download_bytes=download_bytes)
-    collect = max(
-        clients * upload_bytes / links.server_down_rate(),
-        upload_bytes / min(links.client_up(clients)),
-    )
-    publish = max(
-        clients * download_bytes / links.server_up_rate(),
-        download_bytes / min(links.client_down(clients)),
-    )
+
+    def phase(size: float, server: float, members: Sequence[float]) -> float:
+        return max(clients * size / server, size / min(members))
+
+    collect = phase(upload_bytes, links.server_down_rate(), links.client_up(clients))
+    publish = phase(download_bytes, links.server_up_rate(), links.client_down(clients))
     total = upload_bytes + download_bytes
     return RoundCost(upload_bytes, download_bytes, total, collect + publish)
 
