@@ -68,7 +68,8 @@ class AuditedRound:
 
     def __init__(self, assembly: Assembly, count: int) -> None:
         self.assembly, self.candidates = assembly, canaries(assembly, count)
-        self.samples = SampleModel.of(assembly.module, assembly.loss, self.candidates, "refuse")
+        asked = self.candidates.inputs, self.candidates.targets
+        self.samples = SampleModel(assembly.module, assembly.loss, *asked)
         with assembly.training(record=True) as training:
             training.step()
             assert training.transcript is not None

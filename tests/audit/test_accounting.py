@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from eris.audit.accounting import Accounted, accounted, discretisation, per_client
+from eris.audit.accounting import Accounted, accounted, discretisation
 from eris.core.errors import InvalidSetting, MissingExtra
 from eris.core.noise import PrivacyClaim, epsilon, sigma_for
 
@@ -116,22 +116,10 @@ def test_no_noise_is_infinite_and_no_release_is_nothing() -> None:
     assert hardly.epsilon == hardly.epsilon_rdp == math.inf
 
 
-def test_equal_claims_are_accounted_once() -> None:
-    claims = {client: claim(20.0 if client % 5 else 40.0, 30) for client in range(50)}
-    accounts = per_client(claims, 1e-5)
-    assert list(accounts) == list(range(50))
-    assert len({id(account) for account in accounts.values()}) == 2
-    assert accounts[0].epsilon < accounts[1].epsilon
-    assert accounts[7].claim == claims[7]
-    assert per_client({}, 1e-5) == {}
-
-
 def test_what_is_not_known_is_refused() -> None:
     unknown = PrivacyClaim("laplace", 1.0, 1.0, 5)
     with pytest.raises(InvalidSetting, match="mechanism is 'laplace'; expected 'gaussian'"):
         accounted(unknown, 1e-5)
-    with pytest.raises(InvalidSetting, match="mechanism of client 7 is 'laplace'"):
-        per_client({3: claim(1.0), 7: unknown}, 1e-5)
     for delta in (0.0, 1e-13, 1.0, math.nan):
         with pytest.raises(InvalidSetting, match="delta is"):
             accounted(claim(1.0), delta)

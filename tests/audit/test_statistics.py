@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from eris.audit.one_run import bound
-from eris.audit.statistics import client_thirds, clopper_pearson, pooled, pooled_rounds, thirds
+from eris.audit.statistics import client_thirds, clopper_pearson, pooled, thirds
 from eris.core.errors import InvalidSetting
 
 
@@ -70,8 +70,9 @@ def test_without_signal_the_intervals_of_all_rounds_cover_one_half_together() ->
     together = single = 0
     for _ in range(200):
         scores, included = rng.random((20, 90)), rng.random(90) < 0.5
-        together += all(one.low <= 0.5 <= one.high for one in pooled_rounds(scores, included))
-        alone = pooled_rounds(scores, included, looks=1)
+        widened = [pooled(row, included, looks=20) for row in scores]
+        together += all(one.low <= 0.5 <= one.high for one in widened)
+        alone = [pooled(row, included) for row in scores]
         single += all(one.low <= 0.5 <= one.high for one in alone)
     assert together >= 0.93 * 200
     assert single < 0.8 * 200
@@ -91,8 +92,7 @@ def test_perfect_scores_are_all_right_and_reach_the_ceiling() -> None:
 def test_rounds_are_judged_one_by_one() -> None:
     rng = np.random.default_rng(5)
     scores, included = rng.random((4, 31)), rng.random(31) < 0.5
-    found = pooled_rounds(scores, included)
-    assert found == tuple(pooled(row, included, looks=4) for row in scores)
+    found = [pooled(row, included, looks=4) for row in scores]
     for row, one in zip(scores, found, strict=True):
         pairs = list(zip(slow_thirds(row.tolist()), included.tolist(), strict=True))
         assert one.guesses == sum(guess != 0 for guess, _ in pairs) == 20
@@ -107,7 +107,7 @@ def test_scores_that_are_not_numbers_are_refused_by_place() -> None:
     for refused in (
         lambda: thirds(scores),
         lambda: client_thirds(scores, client),
-        lambda: pooled_rounds(scores, included),
+        lambda: pooled(scores, included),
     ):
         with pytest.raises(InvalidSetting, match=r"scores\[1, 4\] is nan"):
             refused()
@@ -125,8 +125,6 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         pooled(np.zeros(9), included.astype(np.int64))
     with pytest.raises(InvalidSetting, match="scores is"):
         pooled(np.zeros((2, 9)), included)
-    with pytest.raises(InvalidSetting, match="scores is"):
-        pooled_rounds(np.zeros(9), included)
     with pytest.raises(InvalidSetting, match="scores is"):
         thirds(1.0)
     with pytest.raises(InvalidSetting, match="canaries is 2; expected at least 3"):

@@ -74,6 +74,16 @@ def test_an_audit_reads_updates_in_a_rotated_basis() -> None:
     assert found.accuracy > found.null_q95
 
 
+def test_what_is_seen_of_a_rotated_update_is_a_share_of_its_places() -> None:
+    """Not of the model's coordinates, of which there are fewer: owners see what was kept."""
+    found, transcript = subject("rotated masks")
+    owners = tuple(f"aggregator:{owner}" for owner in sorted(transcript.owners))
+    exposed = audited("rotated masks", *owners).report.exposed
+    assert (found.places, found.settings.n) == (768, 650)
+    assert [one.share for one in exposed] == [one.coordinates / 768 for one in exposed]
+    assert sum(one.share for one in exposed) == pytest.approx(0.3, abs=0.02)
+
+
 def test_in_the_papers_mode_every_member_learns_what_a_lone_contributor_sent() -> None:
     method, expected = "paper mode", true_updates("paper mode")
     _, transcript = recorded(method)

@@ -15,9 +15,9 @@ from eris.core.graphs import (
     check_degree,
     connected_random_graph,
     connected_regular_graph,
-    metropolis_matrix,
     regular_graph,
 )
+from support.gossip import metropolis_matrix
 
 POSSIBLE = [(n, r) for n in range(2, 15) for r in range(1, n) if n * r % 2 == 0]
 

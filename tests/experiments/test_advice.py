@@ -207,7 +207,7 @@ def test_what_is_to_be_installed_can_be() -> None:
         for extra in re.findall(r"eris-fl\[([a-z]+)\]", text)
     }
     missing = re.findall(
-        r'MissingExtra\("[^"]+", "([a-z]+)"\)',
+        r'(?:MissingExtra|library\("[^"]+", )\(?"[^"]+", "([a-z]+)"\)',
         "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py")),
     )
     declared = tomllib.loads((SOURCE.parents[1] / "pyproject.toml").read_text())

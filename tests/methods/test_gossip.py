@@ -16,7 +16,6 @@ from eris.core.graphs import (
     Graph,
     connected_random_graph,
     connected_regular_graph,
-    metropolis_matrix,
     regular_graph,
 )
 from eris.core.vectors import Vector
@@ -29,7 +28,16 @@ from eris.methods.muffliato import Muffliato
 from eris.methods.qdpsgd import QDPSGD1
 from eris.methods.shatter import Shatter
 from eris.testing.synthetic import assert_same_bits
-from support.gossip import EXACT, METHODS, compose, gossip, names, updates, vector
+from support.gossip import (
+    EXACT,
+    METHODS,
+    compose,
+    gossip,
+    metropolis_matrix,
+    names,
+    updates,
+    vector,
+)
 
 N, NODES = 40, 6
 SECRET = 0x1234_5678_9ABC_DEF0

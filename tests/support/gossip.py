@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.compress import Encoded
+from eris.core.graphs import Graph
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.methods.ako import Ako
@@ -166,3 +168,12 @@ def vector(n: int, what: str, node: int = 0, round: int = 0) -> Vector:
 
 def updates(nodes: int, n: int, round: int) -> dict[int, Vector]:
     return {node: vector(n, "update", node, round) for node in range(nodes)}
+
+
+def metropolis_matrix(graph: Graph) -> NDArray[np.float64]:
+    """The mixing matrix W of a graph: symmetric, every row and column sums to 1."""
+    weights = np.zeros((graph.nodes, graph.nodes))
+    for node, others in enumerate(graph.neighbours):
+        weights[node, list(others)] = graph.metropolis(node)
+        weights[node, node] = 1 - weights[node].sum()
+    return weights

@@ -282,13 +282,10 @@ def test_the_documented_tables_are_what_the_formulas_give() -> None:
     ]
     nothing = Estimate(0.0, 0.0)
     blank = shatter_trial.GraphTrial(*6 * [nothing])
-    tables = (shatter_trial.seen_table, shatter_trial.lemma5_table, shatter_trial.mixing_table)
     expected = [
         cells
-        for table in tables
-        for cells in zip(
-            *(column.cells for column in table(dict.fromkeys(settings, blank)).columns), strict=True
-        )
+        for table in shatter_trial.tables(dict.fromkeys(settings, blank))
+        for cells in zip(*(column.cells for column in table.columns), strict=True)
     ]
     for row, cells in zip(rows, expected, strict=True):
         for documented, computed in zip(row, cells, strict=True):

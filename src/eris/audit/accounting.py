@@ -17,12 +17,12 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eris.core.errors import InvalidSetting, library
+from eris.core.errors import InvalidSetting, library, require
 from eris.core.noise import PrivacyClaim, epsilon
 
 _FINEST = 1e-4  # the interval of the losses where nothing speaks for another one
@@ -95,8 +95,7 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
             claim.mechanism,
             "'gaussian', with or without Poisson sampling: all that is accounted for",
         )
-    if not 1e-12 <= delta < 1:
-        raise InvalidSetting("delta", delta, "a number in [1e-12, 1)")
+    require(1e-12 <= delta < 1, "delta", delta, "a number in [1e-12, 1)")
     # Also where the answer needs none, so that a lack shows at once.
     dp = library("dp_accounting", "dp-accounting", "audit")
     if claim.rounds == 0:
@@ -108,27 +107,6 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
     note = _beyond_pld(safe, exact)
     by_pld = None if note else _by_pld(dp, safe, delta)
     return Accounted(by_pld, _by_rdp(dp, safe, delta), delta, exact, claim, note)
-
-
-def per_client(claims: Mapping[int, PrivacyClaim], delta: float) -> dict[int, Accounted]:
-    """The accounts of all clients; clients with equal claims share one.
-
-    >>> claim = PrivacyClaim("gaussian", 1.0, sigma=10.0, rounds=100)
-    >>> accounts = per_client({client: claim for client in range(50)}, delta=1e-5)
-    >>> len(accounts), accounts[0] is accounts[49]
-    (50, True)
-    """
-    known: dict[PrivacyClaim, Accounted] = {}
-    accounts: dict[int, Accounted] = {}
-    for client, claim in claims.items():
-        if claim not in known:
-            try:
-                known[claim] = accounted(claim, delta)
-            except InvalidSetting as refused:
-                name = f"{refused.name} of client {client}"
-                raise InvalidSetting(name, refused.value, refused.expected) from refused
-        accounts[client] = known[claim]
-    return accounts
 
 
 def discretisation(claim: PrivacyClaim) -> float:

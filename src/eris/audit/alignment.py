@@ -57,86 +57,62 @@ class Aligner:
         self._seen = np.stack([sight.seen(client) for client in clients], axis=1)
         blind = not self._seen.any(axis=2).all()
         self._pieces = [sight.pieces(client, published=blind) for client in clients]
-        width = self._seen.shape[2]
-        self._table = _Table(len(candidates), width, shifted=sight.shifted, blind=blind)
-        self._rows = [None if p is None else self._table.rows_of(p) for p in self._pieces]
+        self._sent = int(sight.shifted)
+        self._published = 1 + self._sent
+        self._rows = [None if p is None else self._vectors(p) for p in self._pieces]
+        size, width = len(candidates), self._seen.shape[2]
+        self._products = np.zeros((size, self._published + blind, width))
+        self._squares = np.zeros((size, width))
+
+    def _vectors(self, pieces: Pieces) -> NDArray[np.float32]:
+        """What gradients are multiplied with, as few rows as are needed: the update, what was sent
+        if that is another thing, and what was published."""
+        rows = [pieces.update, pieces.sent] if self._sent else [pieces.update]
+        if pieces.published is not None:
+            rows.append(pieces.published)
+        return np.stack(rows) if len(rows) > 1 else pieces.update[None]
 
     def add(self, place: int, gradient: Vector) -> None:
         """Take in a candidate's gradient."""
         client = self._of[place]
         pieces, rows = self._pieces[client], self._rows[client]
         if pieces is not None and rows is not None:
-            self._table.add(place, gradient, pieces, rows)
+            products, squares = self._products[place], self._squares[place]
+            kernels.piece_products(
+                products, squares, gradient, pieces.coordinates, pieces.edges, rows
+            )
 
     def finish(self) -> Alignment:
         """The scores, once all gradients are in."""
-        empty = np.zeros(self._table.products.shape[1:])
+        empty = np.zeros(self._products.shape[1:])
         pairs = zip(self._pieces, self._rows, strict=True)
         norms = [empty if p is None or rows is None else _lengths(p, rows) for p, rows in pairs]
         none = np.zeros(self._seen.shape[2])
         sizes = np.stack([none if p is None else p.sizes for p in self._pieces])
         visible = np.einsum("okp,kp->ok", self._seen, sizes)
-        scores = self._scores(self._sight, self._table, self._seen, np.stack(norms))
-        return Alignment(self._sight.observers, scores, visible)
+        return Alignment(self._sight.observers, self._scores(np.stack(norms)), visible)
 
-    def _scores(
-        self,
-        sight: Sight,
-        table: _Table,
-        seen: NDArray[np.bool_],
-        norms: NDArray[np.float64],
-    ) -> dict[str, Scores]:
+    def _scores(self, norms: NDArray[np.float64]) -> dict[str, Scores]:
         """From products by piece to scores by observer."""
-        scores = {name: np.zeros((len(sight.observers), len(self._of))) for name in NAMES}
-        for row in range(len(sight.observers)):
-            mine = seen[row]
+        observers, products = self._sight.observers, self._products
+        scores = {name: np.zeros((len(observers), len(self._of))) for name in NAMES}
+        for row, mine in enumerate(self._seen):
             alone = ~mine.any(axis=1)
-            chosen = mine | (alone[:, None] & sight.published)
+            chosen = mine | (alone[:, None] & self._sight.published)
             which = chosen[self._of]
             public = alone[self._of]
-            update = _summed(table.products[:, table.update], which)
-            sent = _summed(table.products[:, table.sent], which)
-            length = _summed(norms[:, table.update], chosen)
+            update = _summed(products[:, 0], which)
+            sent = _summed(products[:, self._sent], which)
+            length = _summed(norms[:, 0], chosen)
             if public.any():
-                guess = _summed(table.products[:, table.published], which)
+                guess = _summed(products[:, self._published], which)
                 update, sent = np.where(public, guess, update), np.where(public, guess, sent)
-                length = np.where(alone, _summed(norms[:, table.published], chosen), length)
-            gradient = np.sqrt(_summed(table.squares, which))
+                length = np.where(alone, _summed(norms[:, self._published], chosen), length)
+            gradient = np.sqrt(_summed(self._squares, which))
             scores[PAPER][row], scores[ALIGNED][row] = sent, update
             scores[NORMALISED][row] = over(update, gradient)
             scores[COSINE][row] = over(update, gradient * np.sqrt(length[self._of]))
         return scores
-
-
-class _Table:
-    """Products and squares by candidate and piece; rows as few as are needed."""
-
-    def __init__(self, candidates: int, width: int, *, shifted: bool, blind: bool) -> None:
-        self.update, self.sent = 0, int(shifted)
-        self.published = 1 + self.sent
-        self._rows = 1 + shifted + blind
-        self.products = np.zeros((candidates, self._rows, width))
-        self.squares = np.zeros((candidates, width))
-
-    def rows_of(self, pieces: Pieces) -> NDArray[np.float32]:
-        """The vectors that gradients are multiplied with."""
-        rows: list[Vector] = [pieces.update]
-        if self.sent:
-            rows.append(pieces.sent)
-        if pieces.published is not None:
-            rows.append(pieces.published)
-        return np.stack(rows) if len(rows) > 1 else pieces.update[None]
-
-    def add(self, place: int, gradient: Vector, pieces: Pieces, rows: NDArray[np.float32]) -> None:
-        """Fill in one candidate."""
-        kernels.piece_products(
-            self.products[place],
-            self.squares[place],
-            gradient,
-            pieces.coordinates,
-            pieces.edges,
-            rows,
-        )
 
 
 def _lengths(pieces: Pieces, rows: NDArray[np.float32]) -> NDArray[np.float64]:

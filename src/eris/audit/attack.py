@@ -34,7 +34,6 @@ class AttackReport(Protocol):
 
     def figures(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Tables by name, each row a mapping from titles: this is printed and written."""
-        ...
 
 
 class Attack(Protocol):
@@ -43,15 +42,12 @@ class Attack(Protocol):
     @property
     def name(self) -> str:
         """How it is asked for."""
-        ...
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Look; a sight holds until this returns."""
-        ...
 
     def report(self) -> AttackReport:
         """What came of all that was seen."""
-        ...
 
 
 def show(

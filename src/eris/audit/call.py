@@ -27,7 +27,7 @@ from eris.audit.membership import (
 )
 from eris.audit.statistics import checked_clients, checked_truth
 from eris.audit.watch import Pieces, Sight
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Indices, Vector
 from eris.protocol.observers import Observer
 from eris.training.flat import FlatParameters
@@ -61,8 +61,7 @@ class Attacked:
 
     def highest(self, score: str = JOINT, count: int = SHOWN) -> Indices:
         """The places of the candidates that score highest, the highest first."""
-        if score not in self.scores:
-            raise InvalidSetting("score", score, f"one of {', '.join(self.scores)}")
+        require(score in self.scores, "score", score, f"one of {', '.join(self.scores)}")
         return np.argsort(-self.scores[score], kind="stable")[:count]
 
 
@@ -210,8 +209,7 @@ class _Given:
     def __init__(
         self, flat: FlatParameters, sent: Literal["update", "weights"], rate: float | None
     ) -> None:
-        if sent not in ("update", "weights"):
-            raise InvalidSetting("sent", sent, "update or weights")
+        require(sent in ("update", "weights"), "sent", sent, "update or weights")
         if rate is not None and not 0 < rate < np.inf:
             raise InvalidSetting("learning_rate", rate, "a finite number above 0, or None")
         self._flat, self._sent = flat, sent

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Indices
-
-Truth = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +31,7 @@ class Candidates:
     inputs: Tensor
     targets: Tensor
     client: Indices
-    included: Truth
+    included: NDArray[np.bool_]
     coins: bool = True
 
     def __post_init__(self) -> None:
@@ -42,8 +40,7 @@ class Candidates:
             if len(getattr(self, name)) != count:
                 found = f"{len(getattr(self, name))} of them"
                 raise InvalidSetting(f"{name} of the candidates", found, f"{count}, one a sample")
-        if count == 0:
-            raise InvalidSetting("candidates", "none", "at least one sample to ask about")
+        require(count > 0, "candidates", "none", "at least one sample to ask about")
 
     def __len__(self) -> int:
         return len(self.inputs)

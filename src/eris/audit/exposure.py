@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 
@@ -37,7 +37,7 @@ class Exposed:
     coordinates: float
     """Seen of a client's update a round, on average."""
     share: float
-    """Of all coordinates."""
+    """Of all that an update is cut into."""
     paper: float
     honest: float
     measured: float
@@ -45,17 +45,24 @@ class Exposed:
     """All there is to know about a client's canaries: ln 2 each."""
 
 
+@dataclass(eq=False)
 class Exposure:
-    """Collects, from an observer's sights, how much it saw and how that is distributed."""
+    """Collects, from an observer's sights, how much it saw and how that is distributed.
 
-    def __init__(
-        self, observer: int, clients: Sequence[int], n: int, *, noise: float = 0.0, seed: int = 0
-    ) -> None:
-        self.observer, self._clients, self._n, self._noise = observer, tuple(clients), n, noise
-        self.seen: list[int] = []
-        self.updates = WeightHistogram(seed=seed)
+    ``places`` are the coordinates of an update as it is cut (``Settings.places``).
+    """
+
+    observer: int
+    clients: Sequence[int]
+    places: int
+    noise: float = 0.0
+    seed: InitVar[int] = 0
+    seen: list[int] = field(default_factory=list, init=False)
+
+    def __post_init__(self, seed: int) -> None:
+        self.updates = WeightHistogram(seed)
         """One client's updates, as far as they were seen."""
-        self.weights = WeightHistogram(seed=seed)
+        self.weights = WeightHistogram(seed)
         """The weights that they lead to, which are what ERIS F.1 plots."""
         self._counted: list[int] = []
         self._paper: list[Capacity] = []
@@ -66,7 +73,7 @@ class Exposure:
         if self.observer not in sight.observers:
             return
         row = sight.observers.index(self.observer)
-        seen = [(client, *found) for client in self._clients
+        seen = [(client, *found) for client in self.clients
                 if (found := self._update(sight, client, row)) is not None]  # fmt: skip
         updates = [update for _, _, update in seen]
         sizes = [len(update) for update in updates]
@@ -78,7 +85,7 @@ class Exposure:
         across = np.stack([update[: min(fewest, ENOUGH)] for update in updates])
         self._counted.append(self.seen[-1])
         self._paper.append(capacity_paper(across))
-        self._honest.append(capacity(across, noise=self._noise))
+        self._honest.append(capacity(across, noise=self.noise))
         client, coordinates, update = seen[0]
         if len(update) >= 20:
             self.updates.add(sight.round, update)
@@ -102,7 +109,7 @@ class Exposure:
             observer,
             len(self.seen),
             mean,
-            mean / self._n,
+            mean / self.places,
             information_bound(self._counted, self._paper),
             information_bound(self._counted, self._honest),
             guessed_information(guesses.right, guesses.guesses) / clients,

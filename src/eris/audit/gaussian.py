@@ -21,17 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import InvalidSetting, library
+from eris.core.errors import InvalidSetting, library, require
 from eris.core.streams import Stream
 from eris.theory.leakage import gaussian_capacity
-
-Reading = Literal["observed", "paper"]
-"""Whose meaning of σ and σ_cond: :func:`capacity`'s or :func:`capacity_paper`'s."""
 
 DRAWS = 5000
 """Coordinates that the normality check looks at: of more it would reject what nobody could see."""
@@ -41,7 +38,8 @@ LEVEL = 0.01
 
 _PIECE = 1 << 16  # coordinates at a time, so that float64 copies stay in the cache
 _LEAST = 20  # coordinates below which the check's kurtosis test says nothing
-_DEVIATIONS = 6.0  # of the first vector, to either side, are what a histogram shows by default
+_DEVIATIONS = 6.0  # of the first vector, to either side, are what a histogram shows
+_BINS = 120
 
 
 @dataclass(frozen=True)
@@ -75,22 +73,17 @@ class WeightStatistics:
 class WeightHistogram:
     """A client's values round by round, as F.1 plots them: counts, moments, a normality check.
 
-    Vectors go in one at a time and are not kept. ``limit`` is the half-width of the bins; without
-    one the first vector decides, six of its standard deviations. What lies outside is counted
-    in ``outside``.
+    Vectors go in one at a time and are not kept. The first one decides where the bins end, at six
+    of its standard deviations; what lies outside is in none of them.
 
-    >>> histogram = WeightHistogram(limit=3.0, bins=6)
+    >>> histogram = WeightHistogram()
     >>> found = histogram.add(0, Stream(1, "example").normal(0, 10_000))
-    >>> histogram.counts.tolist(), found.gaussian
-    ([[212, 1400, 3411, 3316, 1413, 227]], True)
+    >>> histogram.counts.shape, round(float(histogram.edges[-1])), found.gaussian
+    ((1, 120), 6, True)
     """
 
-    def __init__(self, limit: float | None = None, bins: int = 120, seed: int = 0) -> None:
-        if limit is not None and not 0 < limit < math.inf:
-            raise InvalidSetting("limit", limit, "a finite number above 0, or None")
-        if not 1 <= bins <= 100_000:
-            raise InvalidSetting("bins", bins, "a whole number from 1 to 100000")
-        self.limit, self.bins, self.seed = limit, bins, seed
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
         self.statistics: list[WeightStatistics] = []
         self._counts: list[NDArray[np.int64]] = []
 
@@ -98,28 +91,22 @@ class WeightHistogram:
         """Take one round's vector in: a whole update, or the coordinates that were seen of it."""
         values = _flat(round, vector)
         found = _statistics(round, values, self.seed)
-        if self.limit is None:
-            self.limit = _DEVIATIONS * found.deviation if found.deviation > 0 else 1.0
-        self._counts.append(_counts(values, self.edges))
         self.statistics.append(found)
+        self._counts.append(np.histogram(values, self.edges)[0])
         return found
 
     @property
     def edges(self) -> NDArray[np.float64]:
-        """The ``bins + 1`` ends of the bins; known once a limit is."""
-        if self.limit is None:
-            raise InvalidSetting("limit", None, "a limit, or a vector added that decides it")
-        return np.linspace(-self.limit, self.limit, self.bins + 1)
+        """The ends of the bins; known once a vector is."""
+        if not self.statistics:
+            raise InvalidSetting("rounds", 0, "at least one vector added")
+        limit = _DEVIATIONS * self.statistics[0].deviation or 1.0
+        return np.linspace(-limit, limit, _BINS + 1)
 
     @property
     def counts(self) -> NDArray[np.int64]:
         """Values per round and bin, in the order in which rounds were added."""
-        return self._all()[:, 1:-1]
-
-    @property
-    def outside(self) -> NDArray[np.int64]:
-        """Values per round below the first and above the last bin, (rounds, 2)."""
-        return self._all()[:, [0, -1]]
+        return np.array(self._counts, np.int64).reshape(-1, _BINS)
 
     @property
     def rejected(self) -> float:
@@ -127,9 +114,6 @@ class WeightHistogram:
         if not self.statistics:
             raise InvalidSetting("rounds", 0, "at least one vector added")
         return sum(not found.gaussian for found in self.statistics) / len(self.statistics)
-
-    def _all(self) -> NDArray[np.int64]:
-        return np.array(self._counts, np.int64).reshape(-1, self.bins + 2)
 
 
 @dataclass(frozen=True)
@@ -146,54 +130,29 @@ class Capacity:
     With the same σ_cond everywhere this is at least the mean over coordinates (ln is concave), so
     times the coordinates seen it bounds what they tell together.
     """
-    largest: float
-    """The same of the coordinate that tells most: C_max as the theorem has it.
-
-    A maximum of estimates: with few clients it is too large by chance, by about √(ln n/(K − 1)).
-    """
-    reading: Reading
 
 
-def capacity(
-    across: ArrayLike,
-    *,
-    within: ArrayLike | None = None,
-    noise: float = 0.0,
-    resolution: float = 0.0,
-) -> Capacity:
+def capacity(across: ArrayLike, *, noise: float = 0.0) -> Capacity:
     """C_max from the updates of K clients in one round, (K, n), and what is random about them.
 
     σ² of a coordinate is its variance *across clients*: to an observer who knows all that came
     before, a client's data are one draw of the population's. σ_cond² is what is random when the
-    data are given, the largest of
+    data are given: ``noise`` is the standard deviation of Gaussian noise that the client adds, as
+    it arrives (σ of local privacy on the scale of the update).
 
-    * ``noise``: the standard deviation of Gaussian noise that the client adds, as it arrives (σ of
-      local privacy on the scale of the update);
-    * ``within``: draws (m, n), or (K, m, n), of *the same* client's update from the same model, of
-      which the variance is taken: batches drawn anew, noise drawn anew. An estimate only: noise
-      that is not Gaussian leaves less than its variance says;
-    * ``resolution``: the step to which values are rounded. A rounded value holds at most
-      h(x) − ln(step) nats, which is the formula at σ_cond² = step²/(2πe).
-
-    With none of them the update is a function of the data and the capacity infinite (unless the
-    clients' updates are all equal): the Gaussian bound then says nothing, and Remark D.1's premise
-    does not hold.
+    Without it the update is a function of the data and the capacity infinite (unless the clients'
+    updates are all equal): the Gaussian bound then says nothing, and Remark D.1's premise does not
+    hold.
 
     >>> seen = Stream(1, "example").normal(0, 100_000).reshape(100, 1000) * 2
     >>> round(capacity(seen, noise=1.0).nats, 2), capacity(seen).nats
     (0.7, inf)
     """
-    total = _clients(across).var(axis=0, ddof=1)
-    for name, value in (("noise", noise), ("resolution", resolution)):
-        if not 0 <= value < math.inf:
-            raise InvalidSetting(name, value, "a finite number, 0 or more")
-    known = max(noise**2, resolution**2 / (2 * math.pi * math.e))
-    left = np.full_like(total, known)
-    if within is not None:
-        left = np.maximum(left, _within(within, total.size))
-    each = [_nats(*pair) for pair in zip(total.tolist(), left.tolist(), strict=True)]
-    variance, conditional = float(total.mean()), float(left.mean())
-    return Capacity(variance, conditional, _nats(variance, conditional), max(each), "observed")
+    require(0 <= noise < math.inf, "noise", noise, "a finite number, 0 or more")
+    each = _clients(across).var(axis=0, ddof=1)
+    # A mean of as many, so that both are rounded alike.
+    variance, conditional = float(each.mean()), float(np.full_like(each, noise**2).mean())
+    return Capacity(variance, conditional, _nats(variance, conditional))
 
 
 def capacity_paper(weights: ArrayLike) -> Capacity:
@@ -216,33 +175,20 @@ def capacity_paper(weights: ArrayLike) -> Capacity:
     values = _clients(weights)
     conditional = float(values.var(axis=1).mean())
     variance = max(float(values.var()), conditional)
-    nats = _nats(variance, conditional)
-    return Capacity(variance, conditional, nats, nats, "paper")
+    return Capacity(variance, conditional, _nats(variance, conditional))
 
 
-def information_bound(
-    coordinates_seen: Sequence[int], capacity: Capacity | Sequence[Capacity]
-) -> float:
-    """Σ_t (coordinates seen in round t)·C nats: theorem 3.3 with what a view really held.
+def information_bound(coordinates_seen: Sequence[int], capacities: Sequence[Capacity]) -> float:
+    """Σ_t (coordinates seen in round t)·C_t nats: theorem 3.3 with what a view really held.
 
-    ``capacity`` is one for all rounds or one per round (the proof adds rounds up, so each may have
-    its own). Of a capacity its ``nats`` count, the constant of Remark D.1; for a constant of your
-    own use :func:`dataclasses.replace`. More nats than the data have (ln 2 a canary, thrown by a
-    fair coin) say nothing.
+    The proof adds rounds up, so each has its own capacity; its ``nats`` count, the constant of
+    Remark D.1. More nats than the data have (ln 2 a canary, thrown by a fair coin) say nothing.
 
-    >>> channel = Capacity(2.0, 1.0, nats=0.25, largest=0.25, reading="observed")
-    >>> information_bound([100, 0, 60], channel)
+    >>> information_bound([100, 0, 60], [Capacity(2.0, 1.0, nats=0.25)] * 3)
     40.0
     """
-    rounds = len(coordinates_seen)
-    each = [capacity] * rounds if isinstance(capacity, Capacity) else list(capacity)
-    if len(each) != rounds:
-        raise InvalidSetting("capacities", len(each), f"one, or one for each of {rounds} rounds")
-    for round, seen in enumerate(coordinates_seen):
-        if not 0 <= seen < math.inf:
-            raise InvalidSetting(f"coordinates seen in round {round}", seen, "a number, 0 or more")
     # A round in which nothing is seen tells nothing, whatever a coordinate would.
-    pairs = zip(coordinates_seen, each, strict=True)
+    pairs = zip(coordinates_seen, capacities, strict=True)
     return math.fsum(seen * channel.nats for seen, channel in pairs if seen)
 
 
@@ -256,10 +202,8 @@ def guessed_information(right: int, guesses: int) -> float:
     >>> round(guessed_information(right=75, guesses=100), 2), guessed_information(50, 100)
     (13.08, 0.0)
     """
-    if not 0 <= guesses < math.inf:
-        raise InvalidSetting("guesses", guesses, "a whole number, 0 or more")
-    if not 0 <= right <= guesses:
-        raise InvalidSetting("right", right, f"a whole number from 0 to {guesses}")
+    require(0 <= guesses < math.inf, "guesses", guesses, "a whole number, 0 or more")
+    require(0 <= right <= guesses, "right", right, f"a whole number from 0 to {guesses}")
     if 2 * right <= guesses:
         return 0.0
     shares = (right / guesses, 1 - right / guesses)
@@ -275,29 +219,16 @@ def _nats(variance: float, conditional: float) -> float:
 
 
 def _clients(across: ArrayLike) -> NDArray[np.float64]:
-    values = _finite("updates", across)
+    try:
+        values = np.asarray(across, np.float64)
+    except (TypeError, ValueError) as refused:
+        found = type(across).__name__
+        raise InvalidSetting("updates", found, "numbers in equal rows") from refused
+    if not np.isfinite(values).all():
+        raise InvalidSetting("updates", "not finite", "finite numbers only")
     if values.ndim != 2 or values.shape[0] < 2 or values.shape[1] < 1:
         raise InvalidSetting("shape of the updates", values.shape, "(2 or more clients, n)")
     return values
-
-
-def _within(within: ArrayLike, coordinates: int) -> NDArray[np.float64]:
-    draws = _finite("draws of an update", within)
-    if draws.ndim not in (2, 3) or draws.shape[-1] != coordinates or draws.shape[-2] < 2:
-        expected = f"(draws, {coordinates}) or (clients, draws, {coordinates}), at least 2 draws"
-        raise InvalidSetting("shape of the draws of an update", draws.shape, expected)
-    spread: NDArray[np.float64] = draws.var(axis=-2, ddof=1)
-    return spread if draws.ndim == 2 else np.asarray(spread.mean(axis=0), np.float64)
-
-
-def _finite(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    try:
-        array = np.asarray(values, np.float64)
-    except (TypeError, ValueError) as refused:
-        raise InvalidSetting(name, type(values).__name__, "numbers in equal rows") from refused
-    if not np.isfinite(array).all():
-        raise InvalidSetting(name, "not finite", "finite numbers only")
-    return array
 
 
 def _flat(round: int, vector: ArrayLike) -> NDArray[Any]:
@@ -362,14 +293,3 @@ def _normality(drawn: NDArray[np.float64]) -> tuple[float, float]:
     ranks = np.arange(drawn.size + 1) / drawn.size
     distance = max(float((ranks[1:] - fitted).max()), float((fitted - ranks[:-1]).max()))
     return p_value, distance
-
-
-def _counts(values: NDArray[Any], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Values per bin, with those below the first and above the last at the ends."""
-    counts = np.zeros(edges.size + 1, np.int64)
-    for start in range(0, values.size, _PIECE):
-        piece = values[start : start + _PIECE].astype(np.float64)
-        counts[1:-1] += np.histogram(piece, edges)[0]
-        counts[0] += np.count_nonzero(piece < edges[0])
-        counts[-1] += np.count_nonzero(piece > edges[-1])
-    return counts

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import vmap
 
-from eris.audit.candidates import Candidates
 from eris.core.vectors import Vector
 from eris.training.evaluation import check_data
 from eris.training.fast.gradients import GroupGradients, class_numbers
@@ -56,14 +55,6 @@ class SampleModel:
         self.flat.module.eval()
         self.loss, self.inputs, self.targets = loss, inputs, targets
         self._each = ClientGradients(self.flat, inputs, targets, loss)
-
-    @classmethod
-    def of(
-        cls, module: nn.Module, loss: Loss, candidates: Candidates, choice: RunningStatistics
-    ) -> SampleModel:
-        """For an audit's candidates."""
-        data = candidates.inputs, candidates.targets
-        return cls(module, loss, *data, running_statistics=choice)
 
     def __len__(self) -> int:
         return len(self.inputs)

@@ -118,9 +118,9 @@ class JointRegression:
             assert values is not None
             at = self._drawn(sight.round, np.flatnonzero(np.repeat(chosen, pieces.sizes)))
             if len(at):
+                at = at[np.argsort(pieces.coordinates[at])]
                 found.append((number, pieces.coordinates[at], values[at]))
-        return [(number, at[order], values[order])
-                for number, at, values in found for order in [np.argsort(at)]]  # fmt: skip
+        return found
 
     def _drawn(self, round: int, places: Indices) -> Indices:
         if len(places) <= MOST_COORDINATES:

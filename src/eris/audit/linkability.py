@@ -16,7 +16,7 @@ data (:mod:`eris.audit.neighbour`) do not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
@@ -30,13 +30,12 @@ from eris.audit.neighbour import NeighbourSight
 from eris.audit.roc import roc
 from eris.audit.statistics import clopper_pearson
 from eris.audit.watch import Sight
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
 from eris.protocol.gossip.peer import GossipSettings, Piece
 from eris.protocol.transcript import Record
 from eris.training.gradients import Loss
-from eris.training.options import RunningStatistics
 
 TEST = -1
 """The holder of the test samples."""
@@ -73,13 +72,11 @@ class PooledSamples:
         loss: Loss,
         training: Mapping[int, tuple[Tensor, Tensor]],
         test: tuple[Tensor, Tensor],
-        *,
-        running_statistics: RunningStatistics = "refuse",
     ) -> PooledSamples:
         """From every node's inputs and targets, and those of the test samples."""
         sets = {**{node: training[node] for node in sorted(training)}, TEST: test}
         inputs, targets = (torch.cat([given[i] for given in sets.values()]) for i in (0, 1))
-        samples = SampleModel(module, loss, inputs, targets, running_statistics=running_statistics)
+        samples = SampleModel(module, loss, inputs, targets)
         return cls(samples, np.repeat(list(sets), [len(given[0]) for given in sets.values()]))
 
     @property
@@ -174,13 +171,10 @@ class Linkability:
 def loss_mia(trials: Sequence[Trial]) -> LossAttack:
     """The loss attack over all tried pieces, by the node they come from and by round."""
     _check(trials)
-    by_node = _means(trials, lambda trial: trial.owner, lambda trial: trial.auc)
-    return LossAttack(
-        Distribution.of([trial.auc for trial in trials]),
-        Distribution.of(list(by_node.values())),
-        by_node,
-        _means(trials, lambda trial: trial.round, lambda trial: trial.auc),
-    )
+    areas = [trial.auc for trial in trials]
+    by_node, by_round = (_means(trials, by, areas) for by in ("owner", "round"))
+    nodes = Distribution.of(list(by_node.values()))
+    return LossAttack(Distribution.of(areas), nodes, by_node, by_round)
 
 
 def linkability(trials: Sequence[Trial], confidence: float = 0.95) -> Linkability:
@@ -192,9 +186,10 @@ def linkability(trials: Sequence[Trial], confidence: float = 0.95) -> Linkabilit
     (0.75, 0.25, 0.194)
     """
     _check(trials)
-    right = sum(trial.guess == trial.owner for trial in trials)
+    hits = [float(trial.guess == trial.owner) for trial in trials]
+    right = int(sum(hits))
     low, high = clopper_pearson(right, len(trials), 1 - confidence)
-    by_node = _means(trials, lambda trial: trial.owner, _hit)
+    by_node, by_round = (_means(trials, by, hits) for by in ("owner", "round"))
     guesses = np.array([trial.guess for trial in trials])
     return Linkability(
         share=right / len(trials),
@@ -207,7 +202,7 @@ def linkability(trials: Sequence[Trial], confidence: float = 0.95) -> Linkabilit
         shuffled=float(np.mean([np.mean(guesses == trial.owner) for trial in trials])),
         nodes=Distribution.of(list(by_node.values())),
         by_node=by_node,
-        by_round=_means(trials, lambda trial: trial.round, _hit),
+        by_round=by_round,
     )
 
 
@@ -239,8 +234,7 @@ class Linking:
     name: ClassVar[str] = "linkability"
 
     def __post_init__(self) -> None:
-        if self.most < 1:
-            raise InvalidSetting("most", self.most, "at least 1 piece a round")
+        require(self.most >= 1, "most", self.most, "at least 1 piece a round")
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Try the pieces of a neighbour's round."""
@@ -281,14 +275,6 @@ def _check(trials: Sequence[Trial]) -> None:
         raise InvalidSetting("pieces", "none", "at least one received piece whose owner is known")
 
 
-def _hit(trial: Trial) -> float:
-    return float(trial.guess == trial.owner)
-
-
-def _means(
-    trials: Sequence[Trial], group: Callable[[Trial], int], value: Callable[[Trial], float]
-) -> dict[int, float]:
-    values: dict[int, list[float]] = {}
-    for trial in trials:
-        values.setdefault(group(trial), []).append(value(trial))
-    return {key: float(np.mean(values[key])) for key in sorted(values)}
+def _means(trials: Sequence[Trial], by: str, values: Sequence[float]) -> dict[int, float]:
+    keys, each = np.array([getattr(trial, by) for trial in trials]), np.array(values)
+    return {key: float(np.mean(each[keys == key])) for key in np.unique(keys).tolist()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting, require
 from eris.core.vectors import Vector
 from eris.methods.registry import agreed
 from eris.protocol.gossip.peer import Arrived, GossipSettings, Piece
@@ -61,9 +61,8 @@ class NeighbourWatch:
             raise InvalidSetting("observer", observer.name, "one neighbour")
         self.settings, self.observer = settings, observer
         self.me = min(observer.members)
-        if not 0 <= self.me < settings.nodes:
-            expected = f"a node that trains, 0 to {settings.nodes - 1}"
-            raise InvalidSetting("observer", observer.name, expected)
+        expected = f"a node that trains, 0 to {settings.nodes - 1}"
+        require(0 <= self.me < settings.nodes, "observer", observer.name, expected)
         self._machine = agreed(settings).neighbour(settings, self.me, initial)
 
     @property

@@ -7,7 +7,7 @@ would have at most the probability
     p(ε) = min(1, β + 2mδα),   q = 1/(1 + e^−ε),
     β = P[Bin(r, q) ≥ v],   α = max over 1 ≤ i ≤ v of P[v − i ≤ Bin(r, q) < v]/i.
 
-The bound is the largest ε that is so refuted. It holds for guesses fixed beforehand; whoever takes
+The bound is the largest ε that is so p_at. It holds for guesses fixed beforehand; whoever takes
 the best of several rounds, clients or scores has *looked* that many times and divides the
 significance by the number of looks (:func:`bound`).
 """
@@ -16,18 +16,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting, MissingExtra
-from eris.theory.checks import require
+from eris.core.errors import InvalidSetting, library, require
 
-try:
-    from scipy import special
-except ImportError as missing:
-    raise MissingExtra("scipy", "audit") from missing
+special = library("scipy.special", "scipy", "audit")
 
 RESOLUTION = 1e-9
 """The bound is found to this much."""
@@ -55,43 +51,29 @@ class Bound:
     looks: int
 
 
-@dataclass(frozen=True)
-class _Tail:
+def _tail(m: int, guesses: int, right: int, delta: float) -> Callable[[float], float]:
     """p(ε) of one outcome; what does not depend on ε is worked out once."""
+    below = np.arange(right)
+    log_choices = (
+        special.gammaln(guesses + 1)
+        - special.gammaln(below + 1)
+        - special.gammaln(guesses - below + 1)
+    )
 
-    canaries: int
-    guesses: int
-    right: int
-    delta: float
-    log_choices: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, m: int, guesses: int, right: int, delta: float) -> _Tail:
-        below = np.arange(right)
-        log_choices = (
-            special.gammaln(guesses + 1)
-            - special.gammaln(below + 1)
-            - special.gammaln(guesses - below + 1)
-        )
-        return cls(m, guesses, right, delta, log_choices)
-
-    def p_value(self, epsilon: float) -> float:
-        if self.right == 0:
+    def p_value(epsilon: float) -> float:
+        if right == 0:
             return 1.0
         log_right = -math.log1p(math.exp(-epsilon))
         log_wrong = log_right - epsilon
         # P[Bin(r, q) ≥ v] as an incomplete beta function: exact far out in the tail.
-        beta = float(special.betainc(self.right, self.guesses - self.right + 1, _kept(epsilon)))
-        below = np.arange(self.right)
-        log_mass = self.log_choices + below * log_right + (self.guesses - below) * log_wrong
+        q = 1 / (1 + math.exp(-epsilon))
+        beta = float(special.betainc(right, guesses - right + 1, q))
+        log_mass = log_choices + below * log_right + (guesses - below) * log_wrong
         sums = np.cumsum(np.exp(log_mass[::-1]))
-        alpha = float(np.max(sums / np.arange(1, self.right + 1)))
-        return min(1.0, beta + 2 * self.canaries * self.delta * alpha)
+        alpha = float(np.max(sums / np.arange(1, right + 1)))
+        return min(1.0, beta + 2 * m * delta * alpha)
 
-
-def _kept(epsilon: float) -> float:
-    """q = 1/(1 + e^−ε): how often ε-private randomised response tells the truth."""
-    return 1 / (1 + math.exp(-epsilon))
+    return p_value
 
 
 def _require_counts(m: int, guesses: int, right: int) -> None:
@@ -118,7 +100,7 @@ def p_value(m: int, guesses: int, right: int, epsilon: float, delta: float) -> f
     _require_counts(m, guesses, right)
     _require_levels(delta, 0.5)
     _require_epsilon(epsilon)
-    return _Tail.of(m, guesses, right, delta).p_value(epsilon)
+    return _tail(m, guesses, right, delta)(epsilon)
 
 
 def epsilon_lower_bound(
@@ -131,16 +113,16 @@ def epsilon_lower_bound(
     """
     _require_counts(m, guesses, right)
     _require_levels(delta, significance)
-    tail = _Tail.of(m, guesses, right, delta)
-    if tail.p_value(0.0) >= significance:
+    p_at = _tail(m, guesses, right, delta)
+    if p_at(0.0) >= significance:
         return 0.0
     # Ends: in float64 q is 1 beyond ε = 37, and so is p.
     low, high = 0.0, 1.0
-    while tail.p_value(high) < significance:
+    while p_at(high) < significance:
         low, high = high, 2 * high
     while high - low > RESOLUTION:
         middle = (low + high) / 2
-        if tail.p_value(middle) < significance:
+        if p_at(middle) < significance:
             low = middle
         else:
             high = middle

@@ -22,8 +22,8 @@ from eris.audit.statistics import (
     client_thirds,
     guessing_places,
 )
+from eris.core.errors import require
 from eris.core.streams import Stream
-from eris.theory.checks import require
 
 BLOCK_BYTES = 16 << 20
 """About how much each of the large arrays of a block of permutations may take."""

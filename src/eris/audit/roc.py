@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eris.audit.statistics import checked_scores, checked_truth
-from eris.core.errors import MissingExtra
-from eris.theory.checks import require
+from eris.core.errors import library, require
 
-try:
-    from scipy import optimize, special
-except ImportError as missing:
-    raise MissingExtra("scipy", "audit") from missing
+special = library("scipy.special", "scipy", "audit")
+optimize = library("scipy.optimize", "scipy", "audit")
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ def roc_curve(scores: ArrayLike, included: ArrayLike) -> RocCurve:
     >>> curve.false_positive.tolist(), curve.true_positive.tolist()
     ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    accused, found = _corners(*_checked(scores, included))
+    accused, found = _corners(scores, included)
     return RocCurve(accused / accused[-1], found / found[-1])
 
 
@@ -74,7 +71,7 @@ def roc(scores: ArrayLike, included: ArrayLike, confidence: float = 0.95) -> Roc
     (1.0, True, None)
     """
     require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
-    accused, found = _corners(*_checked(scores, included))
+    accused, found = _corners(scores, included)
     others, members = int(accused[-1]), int(found[-1])
     curve = RocCurve(accused / others, found / members)
     # Whole numbers up to the one division, so that a perfect score is exactly 1.
@@ -130,25 +127,17 @@ def auc_variance(area: float, members: int, others: int) -> float:
     return area * (1 - area) * (1 + of_members + of_others) / (members * others)
 
 
-def _corners(
-    values: NDArray[np.float64], truth: NDArray[np.bool_]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _corners(scores: ArrayLike, included: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Others accused and members found, from none to all, as the threshold falls."""
-    order = np.argsort(-values, kind="stable")
-    ordered, hits = values[order], truth[order]
-    last_of_equals = np.append(ordered[1:] != ordered[:-1], True)
-    accused = np.cumsum(~hits)[last_of_equals]
-    found = np.cumsum(hits)[last_of_equals]
-    return np.append(0, accused), np.append(0, found)
-
-
-def _checked(
-    scores: ArrayLike, included: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     values = checked_scores(scores)
     require(values.ndim == 1, "scores", values.shape, "one score for each canary")
     truth = checked_truth(included, len(values))
     members = int(np.count_nonzero(truth))
     both = 0 < members < len(truth)
     require(both, "included", f"{members} of {len(truth)} in", "some in and some out")
-    return values, truth
+    order = np.argsort(-values, kind="stable")
+    ordered, hits = values[order], truth[order]
+    last_of_equals = np.append(ordered[1:] != ordered[:-1], True)
+    accused = np.cumsum(~hits)[last_of_equals]
+    found = np.cumsum(hits)[last_of_equals]
+    return np.append(0, accused), np.append(0, found)

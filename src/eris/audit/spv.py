@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.training.flat import FlatParameters
@@ -68,12 +68,9 @@ class SpvSettings:
 
     def __post_init__(self) -> None:
         for name in ("paraphrases", "span", "epochs", "batch_size", "scored_together"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(name, getattr(self, name), "at least 1")
-        if not 0 < self.masked <= 1:
-            raise InvalidSetting("masked", self.masked, "a number in (0, 1]")
-        if self.prompt < 2:
-            raise InvalidSetting("prompt", self.prompt, "at least 2: the beginning and a token")
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 < self.masked <= 1, "masked", self.masked, "a number in (0, 1]")
+        require(self.prompt >= 2, "prompt", self.prompt, "at least 2: the beginning and a token")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +89,9 @@ class TextScores:
 class SpvAttack:
     """The attack on any number of targets that were fine-tuned from one base model.
 
-    ``model`` gives the architecture, logits from tokens, and is scratch space; ``refill`` draws
-    with whatever parameters it holds (``model.refill`` unless given). ``starts_word`` says of every
-    token whether a word begins with it.
+    ``model`` gives the architecture, logits from tokens, and is scratch space; its ``refill`` draws
+    with whatever parameters it holds. ``starts_word`` says of every token whether a word begins
+    with it.
     """
 
     def __init__(
@@ -104,14 +101,13 @@ class SpvAttack:
         nll: Nll,
         starts_word: NDArray[np.bool_],
         *,
-        refill: Refill | None = None,
         settings: SpvSettings | None = None,
         seed: int = 0,
     ) -> None:
-        found = getattr(model, "refill", None) if refill is None else refill
-        if found is None:
+        refill: Refill | None = getattr(model, "refill", None)
+        if refill is None:
             raise InvalidSetting("refill", None, "a function: the model has no method of that name")
-        self._refill: Refill = found
+        self._refill = refill
         self._flat = FlatParameters(model)
         self._flat.checked(base)
         self.base, self.nll, self.starts_word = base, nll, starts_word

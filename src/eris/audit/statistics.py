@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eris.core.errors import MissingExtra
-from eris.theory.checks import require
+from eris.core.errors import library, require
 
-try:
-    from scipy import special
-except ImportError as missing:
-    raise MissingExtra("scipy", "audit") from missing
+special = library("scipy.special", "scipy", "audit")
 
 FEWEST = 3
 """Canaries without which there is no third to guess."""
@@ -59,26 +56,21 @@ def checked_scores(scores: ArrayLike) -> NDArray[np.float64]:
 
 def checked_truth(included: ArrayLike, canaries: int) -> NDArray[np.bool_]:
     """Whether each of so many canaries was in."""
-    truth = np.asarray(included)
-    require(
-        truth.dtype == np.bool_ and truth.shape == (canaries,),
-        "included",
-        f"{truth.dtype} of shape {truth.shape}",
-        f"a truth value for each of {canaries} canaries",
-    )
-    return truth
+    return _one_each("included", included, "b", "a truth value", canaries)
 
 
 def checked_clients(client: ArrayLike, canaries: int) -> NDArray[np.int64]:
     """Whose each of so many canaries is."""
-    whose = np.asarray(client)
-    require(
-        np.issubdtype(whose.dtype, np.integer) and whose.shape == (canaries,),
-        "client",
-        f"{whose.dtype} of shape {whose.shape}",
-        f"a client's number for each of {canaries} canaries",
-    )
+    whose = _one_each("client", client, "iu", "a client's number", canaries)
     return whose.astype(np.int64)
+
+
+def _one_each(name: str, given: ArrayLike, kinds: str, what: str, canaries: int) -> NDArray[Any]:
+    values = np.asarray(given)
+    fits = values.dtype.kind in kinds and values.shape == (canaries,)
+    found = f"{values.dtype} of shape {values.shape}"
+    require(fits, name, found, f"{what} for each of {canaries} canaries")
+    return values
 
 
 def thirds(scores: ArrayLike) -> NDArray[np.int8]:
@@ -90,14 +82,11 @@ def thirds(scores: ArrayLike) -> NDArray[np.int8]:
     >>> thirds([0.3, -1.0, 2.0, 0.1, 5.0, 0.2, 0.0])
     array([ 0, -1,  1,  0,  1,  0, -1], dtype=int8)
     """
-    return _thirds(checked_scores(scores))
-
-
-def _thirds(scores: NDArray[np.float64]) -> NDArray[np.int8]:
-    canaries = scores.shape[-1]
+    values = checked_scores(scores)
+    canaries = values.shape[-1]
     third = canaries // 3
-    order = np.argsort(scores, axis=-1, kind="stable")
-    guesses = np.zeros(scores.shape, np.int8)
+    order = np.argsort(values, axis=-1, kind="stable")
+    guesses = np.zeros(values.shape, np.int8)
     np.put_along_axis(guesses, order[..., :third], np.int8(-1), axis=-1)
     np.put_along_axis(guesses, order[..., canaries - third :], np.int8(1), axis=-1)
     return guesses
@@ -113,7 +102,7 @@ def client_thirds(scores: ArrayLike, client: ArrayLike) -> NDArray[np.int8]:
     whose = checked_clients(client, values.shape[-1])
     guesses = np.zeros(values.shape, np.int8)
     for places in guessing_places(whose):
-        guesses[..., places] = _thirds(values[..., places])
+        guesses[..., places] = thirds(values[..., places])
     return guesses
 
 
@@ -142,29 +131,15 @@ def pooled(
     """
     values = checked_scores(scores)
     require(values.ndim == 1, "scores", values.shape, "one score for each canary")
-    return pooled_rounds(values[None], included, confidence, looks)[0]
-
-
-def pooled_rounds(
-    scores: ArrayLike, included: ArrayLike, confidence: float = 0.95, looks: int | None = None
-) -> tuple[Pooled, ...]:
-    """The pooled measure of each row of (rounds, canaries); looks: the rounds unless given."""
-    values = checked_scores(scores)
-    require(values.ndim == 2, "scores", values.shape, "shape (rounds, canaries)")
-    rounds, canaries = values.shape
+    canaries = len(values)
     truth = checked_truth(included, canaries)
-    looks = max(rounds, 1) if looks is None else looks
     require(canaries >= FEWEST, "canaries", canaries, "at least 3, so that a third is 1")
     require(0 < confidence < 1, "confidence", confidence, "a number in (0, 1)")
     require(looks >= 1, "looks", looks, "at least 1")
     guesses = 2 * (canaries // 3)
-    right = np.count_nonzero(_thirds(values) == np.where(truth, 1, -1), axis=-1)
-    found = []
-    for each in right.tolist():
-        low, high = clopper_pearson(each, guesses, (1 - confidence) / looks)
-        share = each / guesses
-        found.append(Pooled(share, low, high, confidence, canaries, guesses, each, looks))
-    return tuple(found)
+    right = int(np.count_nonzero(thirds(values) == np.where(truth, 1, -1)))
+    low, high = clopper_pearson(right, guesses, (1 - confidence) / looks)
+    return Pooled(right / guesses, low, high, confidence, canaries, guesses, right, looks)
 
 
 def clopper_pearson(right: int, guesses: int, significance: float = 0.05) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Indices, Vector
-from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.agreement import Agreement, Key
 from eris.protocol.authority.standing import Scheduled
 from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
@@ -37,11 +37,6 @@ class Heard:
     receivers: tuple[int, ...]
     arrived: set[int]
     message: Message
-
-    @classmethod
-    def of(cls, record: Record) -> Heard:
-        """Read a record."""
-        return cls(record.sender, record.receivers, record.arrived, record.message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,34 +151,29 @@ class Watch:
         public: dict[int, list[int]] = defaultdict(list)
         before: dict[int, list[int]] = defaultdict(list)  # of earlier rounds: known as this began
         messages: list[Result | Snapshot] = []
-        for one in map(Heard.of, records):
+        for record in records:
+            one = Heard(record.sender, record.receivers, record.arrived, record.message)
             message = one.message
             if isinstance(message, Contribution):
                 for observer in self._reached(one):
                     heard.note(observer, message)
             elif isinstance(message, Result | Snapshot) and (observers := self._who(one)):
+                told = before if message.header.round < round else public
                 for observer in observers:
-                    early = message.header.round < round
-                    (before if early else public)[observer].append(len(messages))
+                    told[observer].append(len(messages))
                 messages.append(message)
                 if isinstance(message, Result) and message.header.round == round:
                     heard.results.setdefault(message.header.key, message)
-        heard.published = {
-            observer: {
-                message.header.key
-                for number in numbers
-                if isinstance(message := messages[number], Result) and message.header.round == round
-            }
-            for observer, numbers in public.items()
-        }
+                    for observer in observers:
+                        heard.published[observer].add(message.header.key)
         if not messages and not heard.contributions:
             return  # a round of which nothing reached anybody here
         self._go_by({result.header.epoch for result in heard.results.values()}, round)
         if before:
             self._part(before)
             for company, known in self._groups:
-                told = [messages[i] for i in before.get(company[0], ())]
-                known.advance(_Round(self.agreement, round), company[0], told)
+                late = [messages[i] for i in before.get(company[0], ())]
+                known.advance(_Round(self.agreement, round), company[0], late)
         self._part(public)
         for company, known in self._groups:
             model = known.replica.model.copy()
@@ -225,11 +215,9 @@ class Watch:
             parts: dict[tuple[int, ...], list[int]] = defaultdict(list)
             for observer in observers:
                 parts[tuple(public.get(observer, ()))].append(observer)
-            first = True
-            for part in parts.values():
-                own = known if first else copy.deepcopy(known, {id(self.agreement): self.agreement})
-                groups.append((tuple(part), own))
-                first = False
+            for number, part in enumerate(parts.values()):
+                shared = {id(self.agreement): self.agreement}  # anew: a copy notes itself in it
+                groups.append((tuple(part), copy.deepcopy(known, shared) if number else known))
         self._groups = groups
 
 
@@ -250,8 +238,10 @@ class _Round:
         self.places = {key: number for number, key in enumerate(agreement.keys)}
         self.contributions: dict[int, dict[Key, _Sent]] = defaultdict(dict)
         self.results: dict[Key, Result] = {}
-        self.published: dict[int, set[Key]] = {}
-        self._seen: dict[tuple[int, int], NDArray[np.bool_]] = {}
+        self.published: dict[int, set[Key]] = defaultdict(set)
+        self._seen: dict[tuple[int, int], NDArray[np.bool_]] = defaultdict(
+            lambda: np.zeros(len(self.places), np.bool_)
+        )
 
     def note(self, observer: int, message: Contribution) -> None:
         """A contribution reached an observer."""
@@ -260,30 +250,18 @@ class _Round:
         client, key = message.header.sender, message.header.key
         if key not in self.contributions[client]:
             try:
-                values = self.agreement.coding.read(message, self.segments[key])
+                segment = self.agreement.segments(self.round)[key]
+                values = self.agreement.coding.read(message, segment)
             except (ErisError, KeyError):
                 return  # what an owner would have refused
             self.contributions[client][key] = _Sent(message.based_on, message.steps, values)
-        seen = self._seen.get((observer, client))
-        if seen is None:
-            seen = self._seen[observer, client] = np.zeros(len(self.places), np.bool_)
-        seen[self.places[key]] = True
+        self._seen[observer, client][self.places[key]] = True
 
     def seen(self, observer: int, client: int) -> NDArray[np.bool_]:
         """By piece: whether the client's contribution reached the observer."""
-        found = self._seen.get((observer, client))
-        return np.zeros(len(self.places), np.bool_) if found is None else found
+        return self._seen[observer, client]
 
     # -- reading ------------------------------------------------------------------------------
-
-    def layout(self, client: int) -> tuple[Indices, Indices]:
-        """The coordinates of all that a client sends, piece after piece, and the pieces' edges."""
-        return self.agreement.coding.layout(self.round, client)
-
-    @property
-    def segments(self) -> dict[Key, Segment]:
-        """The segments of this round."""
-        return self.agreement.segments(self.round)
 
     def sent(self, client: int) -> Vector:
         """What a client sent, in its places of a whole vector; 0 where nothing was heard."""
@@ -317,10 +295,11 @@ class _Known:
         mine = round.contributions.get(client, {})
         if not mine and not any(client in result.included for result in round.results.values()):
             return None
-        coordinates, edges = round.layout(client)
-        sent = np.zeros(len(coordinates), np.float32)
+        coordinates, edges = self.agreement.coding.layout(round.round, client)
+        sent, versions = np.zeros(len(coordinates), np.float32), self.replica.versions
         for key, contribution in mine.items():
-            if self._readable(key, contribution):
+            # Unless these observers hold another reference than it was compressed against.
+            if self.replica.reference is None or contribution.based_on == versions[key]:
                 at = round.places[key]
                 sent[edges[at] : edges[at + 1]] = contribution.values
         update, guess, steps, mean_steps = sent, None, 1.0, 1.0
@@ -336,10 +315,6 @@ class _Known:
                     self.replica, client, coordinates, exact=False
                 )
         return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps)
-
-    def _readable(self, key: Key, sent: _Sent) -> bool:
-        """Whether the reference it was compressed against is the one these observers hold."""
-        return self.replica.reference is None or sent.based_on == self.replica.versions[key]
 
     # -- what was published -------------------------------------------------------------------
 

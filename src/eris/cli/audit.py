@@ -187,7 +187,7 @@ def _show(
     widened(console, report.WIDTH)
     candidates = subject.candidates
     if answered:
-        for part in report.shown(outcome, subject.settings.n):
+        for part in report.shown(outcome, subject.places):
             console.print(*(parts(part, console) if isinstance(part, Table) else [part]))
         report.write(report.document(outcome, name), json)
         made = draw(outcome, candidates, pictures)

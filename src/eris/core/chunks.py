@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting, one_of
+from eris.core.errors import InvalidSetting, one_of, require
 from eris.core.shards import ContiguousPlan, RandomPlan, ShardPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
@@ -39,11 +39,9 @@ class Chunking:
         if self.kind not in get_args(ChunkKind):
             expected = one_of(get_args(ChunkKind), self.kind)
             raise InvalidSetting("chunking", self.kind, expected)
-        if self.n < 1:
-            raise InvalidSetting("n", self.n, "at least 1 coordinate")
-        if not 1 <= self.chunks <= self.n:
-            expected = f"1 to n = {self.n}: every chunk holds a coordinate"
-            raise InvalidSetting("chunks", self.chunks, expected)
+        require(self.n >= 1, "n", self.n, "at least 1 coordinate")
+        expected = f"1 to n = {self.n}: every chunk holds a coordinate"
+        require(1 <= self.chunks <= self.n, "chunks", self.chunks, expected)
 
     def size(self, round: int, chunk: int) -> int:
         """How many coordinates a chunk holds in a round; chunks differ by at most 1."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core import kernels
-from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.errors import InvalidSetting, RefusedContribution, require
 from eris.core.masks import KeptSet
 from eris.core.vectors import Vector
 
@@ -119,10 +119,8 @@ class ExactMean:
         _not_empty(self)
         out = np.empty(self.size, np.float32)
         divisor = math.ldexp(self.weight, self.precision.fraction_bits)
-        if self._high is None:
-            kernels.mean_of(out, self._low, divisor)
-        else:
-            kernels.mean_of_two(out, self._low, self._carried(), LIMB_BITS, divisor)
+        high = None if self._high is None else self._carried()
+        kernels.mean_of(out, self._low, high, LIMB_BITS, divisor)
         return out
 
     def _carried(self) -> NDArray[np.int64]:
@@ -275,5 +273,4 @@ def _beyond(refused: int, count: int, limit: float, where: str) -> str:
 
 
 def _not_empty(collector: ExactMean | OrderStatistic) -> None:
-    if collector.weight == 0:
-        raise InvalidSetting("contributions", 0, "at least 1 before there is a result")
+    require(collector.weight > 0, "contributions", 0, "at least 1 before there is a result")

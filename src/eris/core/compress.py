@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core import kernels
-from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.errors import InvalidSetting, MalformedMessage, require
 from eris.core.masks import KeptSet, exactly_kept, fraction_kept
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -112,8 +112,7 @@ class RandK:
     name: ClassVar[str] = "rand-k"
 
     def __post_init__(self) -> None:
-        if self.kept_count < 1:
-            raise InvalidSetting("kept_count", self.kept_count, "at least 1 coordinate")
+        require(self.kept_count >= 1, "kept_count", self.kept_count, "at least 1 coordinate")
 
     def omega(self, size: int) -> float:
         """Relative variance on a vector of ``size`` coordinates."""
@@ -121,8 +120,7 @@ class RandK:
 
     def kept(self, n: int, stream: Stream) -> KeptSet:
         """The kept set of a whole vector."""
-        if self.kept_count > n:
-            raise InvalidSetting("kept_count", self.kept_count, f"at most n = {n} coordinates")
+        require(self.kept_count <= n, "kept_count", self.kept_count, f"at most n = {n} coordinates")
         return exactly_kept(n, self.kept_count, stream)
 
 
@@ -141,8 +139,7 @@ class QSGD:
     encoding: ClassVar[Encoding] = Encoding.QSGD
 
     def __post_init__(self) -> None:
-        if not 1 <= self.levels < 1 << 15:
-            raise InvalidSetting("levels", self.levels, "1 to 32767 levels")
+        require(1 <= self.levels < 1 << 15, "levels", self.levels, "1 to 32767 levels")
 
     @property
     def _width(self) -> int:
@@ -172,7 +169,9 @@ class QSGD:
     def decode(self, encoded: Encoded, size: int) -> Vector:
         """The values the codes stand for."""
         codes = _unpack(encoded, self.encoding, size, self._width)
-        _within(codes, 2 * self.levels)
+        largest = int(codes.max(initial=0))
+        if largest > 2 * self.levels:
+            raise MalformedMessage("payload.data", f"holds code {largest} above {2 * self.levels}")
         step = encoded.parameter / self.levels
         return ((codes.astype(np.float64) - self.levels) * step).astype(np.float32)
 
@@ -186,8 +185,7 @@ class UniformQuantiser:
     encoding: ClassVar[Encoding] = Encoding.UNIFORM
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= 24:
-            raise InvalidSetting("bits", self.bits, "1 to 24 bits")
+        require(1 <= self.bits <= 24, "bits", self.bits, "1 to 24 bits")
 
     def omega(self, size: int) -> float:
         """Relative variance on a segment of ``size`` coordinates."""
@@ -245,9 +243,9 @@ class Natural:
     def decode(self, encoded: Encoded, size: int) -> Vector:
         """The values the codes stand for."""
         codes = _unpack(encoded, self.encoding, size, 9)
-        if len(codes) and int((codes & np.uint32(0xFF)).max()) == 255:
-            raise MalformedMessage("payload.data", "holds an exponent that is not a finite number")
         sign, exponent = codes >> np.uint32(8), codes & np.uint32(0xFF)
+        if (exponent == 255).any():
+            raise MalformedMessage("payload.data", "holds an exponent that is not a finite number")
         word = (exponent << np.uint32(23)) | (sign << np.uint32(31))
         return word.view(np.float32)
 
@@ -261,14 +259,11 @@ COMPRESSORS: Mapping[str, type[Compressor]] = {
 
 
 def _norm(values: Vector) -> float:
-    return _not_below(float(np.sqrt(np.sum(np.square(values, dtype=np.float64)))))
-
-
-def _not_below(value: float) -> float:
-    """The smallest float32 that is not below ``value``: no ratio to it may exceed 1."""
-    rounded = np.float32(value)
-    # Compared as doubles: against a float32, NumPy would round ``value`` first.
-    below = float(rounded) < value
+    """The smallest float32 that is not below the norm: no ratio to it may exceed 1."""
+    norm = float(np.sqrt(np.sum(np.square(values, dtype=np.float64))))
+    rounded = np.float32(norm)
+    # Compared as doubles: against a float32, NumPy would round the norm first.
+    below = float(rounded) < norm
     return float(np.nextafter(rounded, np.float32(np.inf)) if below else rounded)
 
 
@@ -287,8 +282,3 @@ def _unpack(encoded: Encoded, encoding: Encoding, size: int, width: int) -> NDAr
     codes = np.empty(size, np.uint32)
     kernels.unpack_codes(codes, np.frombuffer(encoded.data, np.uint8), width)
     return codes
-
-
-def _within(codes: NDArray[np.uint32], largest: int) -> None:
-    if len(codes) and int(codes.max()) > largest:
-        raise MalformedMessage("payload.data", f"holds code {int(codes.max())} above {largest}")

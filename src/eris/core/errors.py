@@ -48,17 +48,23 @@ def _restored(kind: type[ErisError], args: tuple[Any, ...], fields: dict[str, An
 
 
 class InvalidSetting(ErisError, ValueError):
-    """A setting is outside its allowed range.
-
-    >>> raise InvalidSetting("kept_fraction", 1.5, "a number in (0, 1]")
-    Traceback (most recent call last):
-    ...
-    eris.core.errors.InvalidSetting: kept_fraction is 1.5; expected a number in (0, 1]
-    """
+    """A setting is outside its allowed range; see :func:`require`."""
 
     def __init__(self, name: str, value: object, expected: str) -> None:
         self.name, self.value, self.expected = name, value, expected
         super().__init__(f"{name} is {value!r}; expected {expected}")
+
+
+def require(holds: bool, name: str, value: object, expected: str) -> None:
+    """Refuse ``value`` by name unless ``holds``.
+
+    >>> require(0 < 1.5 <= 1, "share", 1.5, "a number in (0, 1]")
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: share is 1.5; expected a number in (0, 1]
+    """
+    if not holds:
+        raise InvalidSetting(name, value, expected)
 
 
 class RefusedContribution(ErisError):
@@ -91,7 +97,7 @@ class MissingExtra(ErisError, ImportError):
 def library(module: str, what: str, extra: str) -> Any:
     """A module of a library that an extra brings.
 
-    >>> library("math", "mathematics", "numbers").sqrt(4)
+    >>> library("math", "mathematics", "audit").sqrt(4)
     2.0
     """
     try:

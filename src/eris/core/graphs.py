@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.kernels import compiled
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
@@ -62,26 +61,10 @@ class Graph:
         return tuple(1 / (1 + max(own, self.degree(other))) for other in self.neighbours[node])
 
 
-def metropolis_matrix(graph: Graph) -> NDArray[np.float64]:
-    """The mixing matrix W of a graph, for analysis: symmetric, every row and column sums to 1.
-
-    >>> metropolis_matrix(Graph(((1,), (0,))))
-    array([[0.5, 0.5],
-           [0.5, 0.5]])
-    """
-    weights = np.zeros((graph.nodes, graph.nodes))
-    for node, others in enumerate(graph.neighbours):
-        weights[node, list(others)] = graph.metropolis(node)
-        weights[node, node] = 1 - weights[node].sum()
-    return weights
-
-
 def check_degree(nodes: int, degree: int) -> None:
     """Refuse a degree that no simple graph of so many nodes has."""
-    if nodes < 2:
-        raise InvalidSetting("nodes", nodes, "at least 2: one alone has nobody to exchange with")
-    if not 1 <= degree < nodes:
-        raise InvalidSetting("degree", degree, f"1 to {nodes - 1} for {nodes} nodes")
+    require(nodes >= 2, "nodes", nodes, "at least 2: one alone has nobody to exchange with")
+    require(1 <= degree < nodes, "degree", degree, f"1 to {nodes - 1} for {nodes} nodes")
     if nodes * degree % 2:
         expected = f"an even number for {nodes} nodes: every edge has two ends"
         raise InvalidSetting("degree", degree, expected)
@@ -126,10 +109,8 @@ def connected_random_graph(nodes: int, density: float, seed: int) -> Graph:
     >>> sum(map(len, connected_random_graph(nodes=50, density=0.4, seed=1).neighbours)) // 2
     490
     """
-    if nodes < 2:
-        raise InvalidSetting("nodes", nodes, "at least 2: one alone has nobody to exchange with")
-    if not 0 < density <= 1:
-        raise InvalidSetting("density", density, "a number in (0, 1]")
+    require(nodes >= 2, "nodes", nodes, "at least 2: one alone has nobody to exchange with")
+    require(0 < density <= 1, "density", density, "a number in (0, 1]")
     one, other = np.triu_indices(nodes, 1)
     count = max(nodes - 1, round(density * len(one)))
     for draw in range(MOST_DRAWS):

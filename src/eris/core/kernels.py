@@ -87,23 +87,19 @@ def bits_at_most(bits: NDArray[np.uint64], limit: np.uint32, name: NDArray[np.ui
 
 
 @compiled
-def count_high(counts: NDArray[np.int64], size: int, name: NDArray[np.uint32]) -> None:
-    """Histogram of the upper 16 bits of the first ``size`` words of a stream."""
+def count_halves(
+    counts: NDArray[np.int64], size: int, high: int | None, name: NDArray[np.uint32]
+) -> None:
+    """Histogram of the upper 16 bits of the first ``size`` words of a stream or, of those words
+    whose upper 16 are ``high``, of the lower ones."""
     words = np.empty(TILE, np.uint32)
     for tile in range((size + TILE - 1) // TILE):
         philox_tile(words, np.uint64(tile), name)
         for i in range(min(TILE, size - tile * TILE)):
-            counts[words[i] >> np.uint32(16)] += 1
-
-
-@compiled
-def count_low(counts: NDArray[np.int64], size: int, high: int, name: NDArray[np.uint32]) -> None:
-    """Histogram of the lower 16 bits of those words whose upper 16 are ``high``."""
-    words = np.empty(TILE, np.uint32)
-    for tile in range((size + TILE - 1) // TILE):
-        philox_tile(words, np.uint64(tile), name)
-        for i in range(min(TILE, size - tile * TILE)):
-            if words[i] >> np.uint32(16) == high:
+            upper = words[i] >> np.uint32(16)
+            if high is None:
+                counts[upper] += 1
+            elif upper == high:
                 counts[words[i] & np.uint32(0xFFFF)] += 1
 
 
@@ -341,10 +337,17 @@ def squares(
 
 
 @compiled
-def mean_of(out: Vector, total: NDArray[np.int64], divisor: float) -> None:
-    """out = total / divisor, rounded to float32."""
-    for i in range(total.shape[0]):
-        out[i] = np.float32(np.float64(total[i]) / divisor)
+def mean_of(
+    out: Vector, low: NDArray[np.int64], high: NDArray[np.int64] | None, bits: int, divisor: float
+) -> None:
+    """out = total / divisor, rounded to float32. A total is one word, or two after a carry."""
+    scale = np.float64(1 << bits)
+    for i in range(low.shape[0]):
+        total = np.float64(low[i])
+        if high is not None:
+            # Exact but for the sum while the high word has 53 bits: then as if it were one word.
+            total = np.float64(high[i]) * scale + total
+        out[i] = np.float32(total / divisor)
 
 
 @compiled
@@ -353,17 +356,6 @@ def carry(low: NDArray[np.int64], high: NDArray[np.int64], bits: int) -> None:
     for i in range(low.shape[0]):
         high[i] += low[i] >> bits
         low[i] &= (1 << bits) - 1
-
-
-@compiled
-def mean_of_two(
-    out: Vector, low: NDArray[np.int64], high: NDArray[np.int64], bits: int, divisor: float
-) -> None:
-    """As :func:`mean_of` for totals of two words, low ones after a :func:`carry`."""
-    scale = np.float64(1 << bits)
-    for i in range(low.shape[0]):
-        # Exact but for the sum while the high word has 53 bits: then as if it were one word.
-        out[i] = np.float32((np.float64(high[i]) * scale + np.float64(low[i])) / divisor)
 
 
 @compiled
@@ -380,26 +372,12 @@ def log(x: float) -> float:
     f = x - 1.0
     s = f / (2.0 + f)
     z = s * s
-    series = z * (
-        0.6666666666666735130
-        + z
-        * (
-            0.3999999999940941908
-            + z
-            * (
-                0.2857142874366239149
-                + z
-                * (
-                    0.2222219843214978396
-                    + z
-                    * (
-                        0.1818357216161805012
-                        + z * (0.1531383769920937332 + z * 0.1479819860511658591)
-                    )
-                )
-            )
-        )
-    )
+    series = 0.1531383769920937332 + z * 0.1479819860511658591
+    series = 0.1818357216161805012 + z * series
+    series = 0.2222219843214978396 + z * series
+    series = 0.2857142874366239149 + z * series
+    series = 0.3999999999940941908 + z * series
+    series = z * (0.6666666666666735130 + z * series)
     half = 0.5 * f * f
     return exponent * 6.93147180369123816490e-01 - (
         (half - (s * (half + series) + exponent * 1.90821492927058770002e-10)) - f

@@ -76,12 +76,12 @@ def exactly_kept(n: int, count: int, stream: Stream) -> KeptSet:
     37
     """
     histogram = np.zeros(1 << 16, np.int64)
-    kernels.count_high(histogram, n, stream.name)
+    kernels.count_halves(histogram, n, None, stream.name)
     upto = np.cumsum(histogram)
     high = int(np.searchsorted(upto, count))
     before = int(upto[high] - histogram[high])
     histogram[:] = 0
-    kernels.count_low(histogram, n, high, stream.name)
+    kernels.count_halves(histogram, n, high, stream.name)
     upto = before + np.cumsum(histogram)
     low = int(np.searchsorted(upto, count))
     limit = np.uint32(high << 16 | low)

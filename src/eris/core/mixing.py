@@ -15,6 +15,7 @@ from eris.core.vectors import Indices, Vector
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+@compiled
 def add_difference(
     total: NDArray[np.float64], values: Vector, model: Vector, weight: float
 ) -> None:
@@ -25,9 +26,11 @@ def add_difference(
     >>> total
     array([1., 2.])
     """
-    _add_difference(total, values, model, float(weight))
+    for i in range(total.shape[0]):
+        total[i] += weight * (np.float64(values[i]) - np.float64(model[i]))
 
 
+@compiled
 def add_difference_at(
     total: NDArray[np.float64],
     count: NDArray[np.int64],
@@ -43,36 +46,6 @@ def add_difference_at(
     >>> total, count
     (array([0., 0., 6.]), array([0, 0, 2]))
     """
-    _add_difference_at(total, count, places, values, model)
-
-
-def settled(model: Vector, total: NDArray[np.float64]) -> Vector:
-    """model + total, rounded once; what float32 cannot hold becomes its largest number.
-
-    >>> settled(np.ones(2, np.float32), np.array([0.5, 1e300]))
-    array([1.5000000e+00, 3.4028235e+38], dtype=float32)
-    """
-    out = np.empty_like(model)
-    _settle(out, model, total)
-    return out
-
-
-@compiled
-def _add_difference(
-    total: NDArray[np.float64], values: Vector, model: Vector, weight: float
-) -> None:
-    for i in range(total.shape[0]):
-        total[i] += weight * (np.float64(values[i]) - np.float64(model[i]))
-
-
-@compiled
-def _add_difference_at(
-    total: NDArray[np.float64],
-    count: NDArray[np.int64],
-    places: Indices,
-    values: Vector,
-    model: Vector,
-) -> None:
     for i in range(places.shape[0]):
         place = places[i]
         total[place] += np.float64(values[i]) - np.float64(model[place])
@@ -80,7 +53,14 @@ def _add_difference_at(
 
 
 @compiled
-def _settle(out: Vector, model: Vector, total: NDArray[np.float64]) -> None:
+def settled(model: Vector, total: NDArray[np.float64]) -> Vector:
+    """model + total, rounded once; what float32 cannot hold becomes its largest number.
+
+    >>> settled(np.ones(2, np.float32), np.array([0.5, 1e300]))
+    array([1.5000000e+00, 3.4028235e+38], dtype=float32)
+    """
+    out = np.empty_like(model)
     for i in range(out.shape[0]):
         exact = np.float64(model[i]) + total[i]
         out[i] = np.float32(min(max(exact, -_LARGEST), _LARGEST))
+    return out

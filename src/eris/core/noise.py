@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 
@@ -49,7 +49,7 @@ def clip(vector: Vector, bound: float) -> tuple[Vector, float]:
     >>> clipped.round(3), norm
     (array([1.5, 2. ], dtype=float32), 5.0)
     """
-    _positive("bound", bound)
+    require(0 < bound < math.inf, "bound", bound, "a finite number above 0")
     _check_vector(vector)
     norm = math.sqrt(
         math.fsum(
@@ -89,8 +89,7 @@ def gaussian(vector: Vector, sigma: float, stream: Stream) -> Vector:
     >>> gaussian(np.zeros(3, np.float32), 2.0, Stream(seed=1, purpose="noise")).dtype
     dtype('float32')
     """
-    if not 0 <= sigma < math.inf:
-        raise InvalidSetting("sigma", sigma, "a finite number, 0 or more")
+    require(0 <= sigma < math.inf, "sigma", sigma, "a finite number, 0 or more")
     _check_vector(vector)
     noisy = np.empty_like(vector)
     with np.errstate(over="ignore"):  # reported below, by name
@@ -125,9 +124,9 @@ class PrivacyClaim:
     sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
-        _positive("sensitivity", self.sensitivity)
-        if not 0 <= self.sigma < math.inf:
-            raise InvalidSetting("sigma", self.sigma, "a finite number, 0 or more")
+        above = "a finite number above 0"
+        require(0 < self.sensitivity < math.inf, "sensitivity", self.sensitivity, above)
+        require(0 <= self.sigma < math.inf, "sigma", self.sigma, "a finite number, 0 or more")
         _whole("rounds", self.rounds, 0)
         if not 0 < self.sampling_rate <= 1:
             raise InvalidSetting("sampling_rate", self.sampling_rate, "a number in (0, 1]")
@@ -151,7 +150,7 @@ def epsilon(claim: PrivacyClaim, delta: float) -> float:
             claim.sampling_rate,
             "1.0: this accountant does not know amplification by subsampling",
         )
-    _check_delta(delta)
+    require(0 < delta < 1, "delta", delta, "a number in (0, 1)")
     return _epsilon(_signal_to_noise(claim.sensitivity, claim.sigma, claim.rounds), delta)
 
 
@@ -167,10 +166,9 @@ def sigma_for(epsilon: float, delta: float, sensitivity: float, releases: int) -
     >>> round(epsilon(PrivacyClaim("gaussian", 1.0, sigma, 100), 1e-5), 2)
     14.43
     """
-    if not 0 <= epsilon < math.inf:
-        raise InvalidSetting("epsilon", epsilon, "a finite number, 0 or more")
-    _check_delta(delta)
-    _positive("sensitivity", sensitivity)
+    require(0 <= epsilon < math.inf, "epsilon", epsilon, "a finite number, 0 or more")
+    require(0 < delta < 1, "delta", delta, "a number in (0, 1)")
+    require(0 < sensitivity < math.inf, "sensitivity", sensitivity, "a finite number above 0")
     _whole("releases", releases, 1)
 
     def enough(sigma: float) -> bool:
@@ -243,16 +241,6 @@ def _check_vector(vector: Vector) -> None:
         raise InvalidSetting("vector", f"{vector.dtype} {vector.shape}", "a flat float32 vector")
 
 
-def _check_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise InvalidSetting("delta", delta, "a number in (0, 1)")
-
-
 def _whole(name: str, value: int, least: int) -> None:
     if not (least <= value < math.inf and value == int(value)):
         raise InvalidSetting(name, value, f"a whole number, {least} or more")
-
-
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise InvalidSetting(name, value, "a finite number above 0")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import require
 from eris.core.kernels import TILE, bits_at_most, compiled
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -38,8 +38,7 @@ class Rotation:
     """
 
     def __init__(self, n: int, seed: int) -> None:
-        if not 0 < n < 1 << 32:
-            raise InvalidSetting("n", n, "1 to 2**32 - 1 coordinates to rotate")
+        require(0 < n < 1 << 32, "n", n, "1 to 2**32 - 1 coordinates to rotate")
         self.n, self.size = n, rotated_size(n)
         words = Stream(seed, "rotation-order").words(0, n)
         self._order = np.argsort(words, kind="stable").astype(np.uint32)

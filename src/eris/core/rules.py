@@ -13,74 +13,36 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
 from eris.core.combine import ExactMean, FixedPoint, NonFinite, OrderStatistic, trimmed
-from eris.core.errors import InvalidSetting, one_of
+from eris.core.errors import InvalidSetting, one_of, require
 from eris.core.vectors import Vector
 
 Slots = tuple[Vector, ...]
 Next = tuple[Vector, Slots]
 
 
-class ServerRule(Protocol):
-    """What the protocol needs of a rule."""
-
-    name: ClassVar[str]
-
-    @property
-    def learning_rate(self) -> float:
-        """The server's step."""
-        ...
-
-    @property
-    def initial(self) -> tuple[float, ...]:
-        """The value each slot starts with, everywhere."""
-        ...
-
-    @property
-    def works_compressed(self) -> bool:
-        """Whether the combination makes sense on compressed values (means do, medians do not)."""
-        ...
-
-    @property
-    def counts_updates(self) -> bool:
-        """Whether the step depends on how many results a segment has had (Adam's t)."""
-        ...
-
-    @property
-    def normalises_steps(self) -> bool:
-        """Whether a client divides its update by its number of local steps (FedNova)."""
-        ...
-
-    def values_mixed(self, clients: int) -> int:
-        """How many clients' values are mixed in one published value, of so many included."""
-        ...
-
-    def collector(
-        self, size: int, precision: FixedPoint, non_finite: NonFinite
-    ) -> ExactMean | OrderStatistic:
-        """What gathers the contributions to one segment."""
-        ...
-
-    def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
-        """The next model and slots. ``count`` numbers the segment's results from 1; ``steps`` is
-        the weighted mean of the included clients' local steps."""
-        ...
-
-
 @dataclass(frozen=True)
-class _Rule:
-    """Defaults shared by the rules: a mean, no state."""
+class ServerRule:
+    """What the protocol needs of a rule; unless it says otherwise, a mean without a state.
+
+    ``learning_rate`` is the server's step.
+    """
 
     learning_rate: float = 0.01
 
+    name: ClassVar[str]
     initial: ClassVar[tuple[float, ...]] = ()
+    """The value each slot starts with, everywhere."""
     works_compressed: ClassVar[bool] = True
+    """Whether the combination makes sense on compressed values (means do, medians do not)."""
     counts_updates: ClassVar[bool] = False
+    """Whether the step depends on how many results a segment has had (Adam's t)."""
     normalises_steps: ClassVar[bool] = False
+    """Whether a client divides its update by its number of local steps (FedNova)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.learning_rate < math.inf:
@@ -97,7 +59,8 @@ class _Rule:
         return ExactMean(size, precision, non_finite)
 
     def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
-        """One descent step."""
+        """The next model and slots. ``count`` numbers the segment's results from 1; ``steps`` is
+        the weighted mean of the included clients' local steps."""
         return self._descend(x, v), slots
 
     def _descend(self, x: Vector, direction: Vector) -> Vector:
@@ -105,14 +68,14 @@ class _Rule:
 
 
 @dataclass(frozen=True)
-class FedAvg(_Rule):
+class FedAvg(ServerRule):
     """x ← x − λ v with v the mean weighted by samples (McMahan et al., 2017)."""
 
     name: ClassVar[str] = "fedavg"
 
 
 @dataclass(frozen=True)
-class FedNova(_Rule):
+class FedNova(ServerRule):
     """Clients send g_k/τ_k; x ← x − λ τ v with τ the mean of the τ_k (Wang et al., 2020).
 
     It decomposes because its normalisation is one scalar per client.
@@ -127,7 +90,7 @@ class FedNova(_Rule):
 
 
 @dataclass(frozen=True)
-class FedAvgM(_Rule):
+class FedAvgM(ServerRule):
     """m ← β m + v, x ← x − λ m (Hsu et al., 2019)."""
 
     momentum: float = 0.9
@@ -136,7 +99,7 @@ class FedAvgM(_Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _fraction("momentum", self.momentum)
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "a number in [0, 1)")
 
     def step(self, x: Vector, v: Vector, slots: Slots, count: int, steps: float) -> Next:
         """One step along the velocity."""
@@ -145,7 +108,7 @@ class FedAvgM(_Rule):
 
 
 @dataclass(frozen=True)
-class _Adaptive(_Rule):
+class _Adaptive(ServerRule):
     """m ← β₁m + (1−β₁)v, u from v², x ← x − λ m/(√u + τ) (Reddi et al., 2021, algorithm 2).
 
     As published there is no bias correction and u starts at τ². With ``bias_correction`` both
@@ -160,10 +123,9 @@ class _Adaptive(_Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _fraction("beta1", self.beta1)
-        _fraction("beta2", self.beta2)
-        if not 0 < self.tau < math.inf:
-            raise InvalidSetting("tau", self.tau, "a positive finite number")
+        require(0 <= self.beta1 < 1, "beta1", self.beta1, "a number in [0, 1)")
+        require(0 <= self.beta2 < 1, "beta2", self.beta2, "a number in [0, 1)")
+        require(0 < self.tau < math.inf, "tau", self.tau, "a positive finite number")
 
     @property
     def initial(self) -> tuple[float, ...]:  # type: ignore[override]
@@ -228,7 +190,7 @@ class FedAdagrad(_Adaptive):
 
 
 @dataclass(frozen=True)
-class CoordinateMedian(_Rule):
+class CoordinateMedian(ServerRule):
     """x ← x − λ · median of the clients, coordinate by coordinate (Yin et al., 2018).
 
     A median of an odd number *is* one client's value, and everyone is sent it.
@@ -249,7 +211,7 @@ class CoordinateMedian(_Rule):
 
 
 @dataclass(frozen=True)
-class TrimmedMean(_Rule):
+class TrimmedMean(ServerRule):
     """x ← x − λ · mean without the share ``trim`` at either end (Yin et al., 2018)."""
 
     trim: float = 0.1
@@ -258,8 +220,7 @@ class TrimmedMean(_Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.trim < 0.5:
-            raise InvalidSetting("trim", self.trim, "a share in [0, 0.5)")
+        require(0 <= self.trim < 0.5, "trim", self.trim, "a share in [0, 0.5)")
 
     def values_mixed(self, clients: int) -> int:
         """What is left when both ends are cut."""
@@ -272,7 +233,7 @@ class TrimmedMean(_Rule):
         return OrderStatistic(size, precision, self.trim, non_finite)
 
 
-RULES: dict[str, type[_Rule]] = {
+RULES: dict[str, type[ServerRule]] = {
     rule.name: rule
     for rule in (
         FedAvg, FedAvgM, FedAdam, FedYogi, FedAdagrad, FedNova, CoordinateMedian, TrimmedMean,
@@ -312,13 +273,7 @@ whole updates by their distance, and under sharding no aggregator holds a whole 
     for key in settings:
         if key not in known:
             raise InvalidSetting(f"{name} setting", key, one_of(sorted(known), key))
-    rule: ServerRule = kind(**settings)  # type: ignore[arg-type,assignment]
-    return rule
-
-
-def _fraction(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise InvalidSetting(name, value, "a number in [0, 1)")
+    return kind(**settings)  # type: ignore[arg-type]
 
 
 def _power(base: float, exponent: int) -> float:

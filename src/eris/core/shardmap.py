@@ -7,11 +7,10 @@ streaming, a block in the cache at a time, at any n.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +27,8 @@ MANY_SHARDS = 16
 """With more ranges than this, a few blocks at a time are visited shard by shard."""
 
 
-class _Move(Protocol):
-    """One prepared copy between a stratum of a vector and the pieces cut from it."""
-
-    def __call__(self, vector: Vector, pieces: Vector, outward: bool) -> None: ...
+_Move = Callable[[Vector, Vector, bool], None]
+"""One prepared copy between a vector and the pieces cut from it; or, not outward, the way back."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +104,14 @@ class Stratum:
         first = min(map(self._block_of, shards.tolist(), low.tolist()))
         stop = max(map(self._block_of, shards.tolist(), (high - 1).tolist())) + 1
         whole = self._whole(shards, low, high) or range(stop, stop)
+        quotas = (self._quotients, self._remainders, self.blocks)
+        partly = (shards, low, high, offsets)  # also where the quotas of blocks differ
+        tile = 1 if len(shards) <= MANY_SHARDS else 32
+        move, move_whole = kernels.move_blocks, kernels.move_whole_blocks
         return [
-            *self._edge(first, min(whole.start, stop), shards, low, high, offsets),
-            *self._inner(whole, shards, low, offsets),
-            *self._edge(max(whole.stop, first), stop, shards, low, high, offsets),
+            *self._blocks(move, range(first, min(whole.start, stop)), quotas, partly),
+            *self._blocks(move_whole, whole, quotas[:1], (shards, low, offsets, tile)),
+            *self._blocks(move, range(max(whole.stop, first), stop), quotas, partly),
         ]
 
     def _slice(self, piece: Range, where: int) -> _Move:
@@ -125,40 +126,23 @@ class Stratum:
 
         return move
 
-    def _inner(self, whole: range, shards: Indices, low: Indices, offsets: Indices) -> list[_Move]:
-        """Blocks that lie inside every range."""
-        if not whole:
-            return []
-        assert self.tables is not None
-        tables, rows = self.tables, self._rows(whole.start, whole.stop)
-        tile = 1 if len(shards) <= MANY_SHARDS else 32
-
-        def move(vector: Vector, pieces: Vector, outward: bool) -> None:
-            part = vector[self.origin : self.origin + self.length]
-            source, target = (part, pieces) if outward else (pieces, part)
-            kernels.move_whole_blocks(
-                source, target, outward, self._quotients, tables, rows, whole.start, shards, low,
-                offsets, tile,
-            )  # fmt: skip
-
-        return [move]
-
-    def _edge(
-        self, first: int, stop: int, shards: Indices, low: Indices, high: Indices, offsets: Indices
+    def _blocks(
+        self,
+        kernel: Callable[..., None],
+        blocks: range,
+        quotas: tuple[object, ...],
+        ranges: tuple[object, ...],
     ) -> list[_Move]:
-        """Blocks that a range covers in part, or whose quotas differ."""
-        if first >= stop:
+        """The copy of some blocks by a kernel, if there are any."""
+        if not blocks:
             return []
-        assert self.tables is not None
-        tables, rows = self.tables, self._rows(first, stop)
+        rows = self._rows(blocks.start, blocks.stop)
+        given = (*quotas, self.tables, rows, blocks.start, *ranges)
 
         def move(vector: Vector, pieces: Vector, outward: bool) -> None:
             part = vector[self.origin : self.origin + self.length]
             source, target = (part, pieces) if outward else (pieces, part)
-            kernels.move_blocks(
-                source, target, outward, self._quotients, self._remainders, self.blocks, tables,
-                rows, first, shards, low, high, offsets,
-            )  # fmt: skip
+            kernel(source, target, outward, *given)
 
         return [move]
 
@@ -197,25 +181,18 @@ class Route:
     def _edges(self) -> list[tuple[int, int]]:
         return list(pairwise(np.cumsum([0, *self.lengths]).tolist()))
 
-    def _check(self, vector: Vector) -> None:
-        if vector.shape != (self.n,) or vector.dtype != np.float32:
-            found = f"{vector.dtype} array of shape {vector.shape}"
-            raise InvalidSetting("vector", found, f"{self.n} float32 values")
-
     def gather(self, vector: Vector, out: Vector | None = None) -> Vector:
         """Cut the pieces out of the vector."""
-        self._check(vector)
+        _check("vector", vector, self.n)
         pieces = np.empty(self.size, np.float32) if out is None else out
-        if pieces.shape != (self.size,) or pieces.dtype != np.float32:
-            found = f"{pieces.dtype} array of shape {pieces.shape}"
-            raise InvalidSetting("out", found, f"{self.size} float32 values")
+        _check("out", pieces, self.size)
         for move in self.moves:
             move(vector, pieces, True)
         return pieces
 
     def scatter(self, vector: Vector, pieces: Vector) -> None:
         """Put the pieces back into the vector."""
-        self._check(vector)
+        _check("vector", vector, self.n)
         if pieces.shape != (self.size,):
             raise InvalidSetting("pieces", pieces.shape, f"({self.size},) coordinates")
         for move in self.moves:
@@ -224,6 +201,12 @@ class Route:
     def cut(self, pieces: Vector) -> list[Vector]:
         """The single pieces, as views of their buffer."""
         return [pieces[a:b] for a, b in self._edges]
+
+
+def _check(name: str, given: Vector, size: int) -> None:
+    if given.shape != (size,) or given.dtype != np.float32:
+        found = f"{given.dtype} array of shape {given.shape}"
+        raise InvalidSetting(name, found, f"{size} float32 values")
 
 
 @dataclass(frozen=True)

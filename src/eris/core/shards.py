@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.shardmap import ShardMap, Stratum
 from eris.core.streams import Stream
 
@@ -28,35 +28,26 @@ LARGEST_SEGMENT = 1 << 18
 SMALLEST_SEGMENT = 1 << 14
 
 
-class ShardPlan(Protocol):
-    """Settings from which every node derives the same :class:`ShardMap`."""
+class ShardPlan:
+    """Settings from which every node derives the same :class:`ShardMap`.
 
-    @property
-    def shards(self) -> int:
-        """Number of shards A."""
-        ...
+    ``shards`` is A; ``rotate`` draws them anew every that many rounds, 0: never.
+    """
 
-    @property
-    def rotate(self) -> int:
-        """Shards are drawn anew every that many rounds; 0: never."""
-        ...
+    shards: int
+    rotate: int
+    kind: ClassVar[str]
 
     def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
         """The map for a model of n coordinates in a round."""
-        ...
+        require(n >= 1, "n", n, "at least 1 coordinate")
+        expected = f"1 to n = {n}: every shard holds a coordinate"
+        require(1 <= self.shards <= n, "shards", self.shards, expected)
+        require(self.rotate >= 0, "rotate", self.rotate, "0 (never) or a number of rounds")
+        return self._drawn(n, seed, round // self.rotate if self.rotate else 0)
 
-
-def _check_plan(n: int, shards: int, rotate: int) -> None:
-    if n < 1:
-        raise InvalidSetting("n", n, "at least 1 coordinate")
-    if not 1 <= shards <= n:
-        raise InvalidSetting("shards", shards, f"1 to n = {n}: every shard holds a coordinate")
-    if rotate < 0:
-        raise InvalidSetting("rotate", rotate, "0 (never) or a number of rounds")
-
-
-def _turns(rotate: int, round: int) -> int:
-    return round // rotate if rotate else 0
+    def _drawn(self, n: int, seed: int, turn: int) -> ShardMap:
+        raise AssertionError("every plan says how its map is drawn after so many turns")
 
 
 def _narrow(table: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
@@ -97,64 +88,52 @@ def _equal_strata(n: int, shards: int, orders: Stream | None, rows: Stream) -> t
 
 
 @dataclass(frozen=True)
-class RandomPlan:
-    """Balanced random assignment: sizes differ by at most 1, every layer meets every shard.
-
-    ``rotate`` draws a new assignment every that many rounds; 0 keeps one for the whole training.
-    """
-
+class _EqualPlan(ShardPlan):
     shards: int
     rotate: int = 0
+
+
+@dataclass(frozen=True)
+class RandomPlan(_EqualPlan):
+    """Balanced random assignment: sizes differ by at most 1, every layer meets every shard."""
+
     kind: ClassVar[str] = "random"
 
-    def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
-        """The map for a model of n coordinates in a round."""
-        _check_plan(n, self.shards, self.rotate)
-        turn = _turns(self.rotate, round)
+    def _drawn(self, n: int, seed: int, turn: int) -> ShardMap:
         orders = Stream(seed, "shard-orders", turn)
         rows = Stream(seed, "shard-rows", turn)
         return ShardMap(n, self.shards, _equal_strata(n, self.shards, orders, rows))
 
 
 @dataclass(frozen=True)
-class InterleavedPlan:
+class InterleavedPlan(_EqualPlan):
     """Coordinate i belongs to shard i mod A."""
 
-    shards: int
-    rotate: int = 0
     kind: ClassVar[str] = "interleaved"
 
-    def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
-        """The map for a model of n coordinates in a round."""
-        _check_plan(n, self.shards, self.rotate)
-        turn = _turns(self.rotate, round) % self.shards
+    def _drawn(self, n: int, seed: int, turn: int) -> ShardMap:
         strata = _equal_strata(n, self.shards, None, Stream(seed, "shard-rows"))
-        return ShardMap(n, self.shards, strata, turn)
+        return ShardMap(n, self.shards, strata, turn % self.shards)
 
 
 @dataclass(frozen=True)
-class ContiguousPlan:
+class ContiguousPlan(_EqualPlan):
     """Blocks of neighbouring coordinates.
 
     A shard can then be a whole layer, which tells its aggregator far more than the same number of
     scattered coordinates (Shatter, appendix C). Kept for comparison.
     """
 
-    shards: int
-    rotate: int = 0
     kind: ClassVar[str] = "contiguous"
 
-    def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
-        """The map for a model of n coordinates in a round."""
-        _check_plan(n, self.shards, self.rotate)
-        turn = _turns(self.rotate, round) % self.shards
+    def _drawn(self, n: int, seed: int, turn: int) -> ShardMap:
         edges = [n * a // self.shards for a in range(self.shards + 1)]
         stratum = Stratum(0, np.array(edges, np.int64), 1, None, Stream(seed, "shard-rows"))
-        return ShardMap(n, self.shards, (stratum,), turn)
+        return ShardMap(n, self.shards, (stratum,), turn % self.shards)
 
 
 @dataclass(frozen=True)
-class WeightedPlan:
+class WeightedPlan(ShardPlan):
     """Random assignment with sizes in proportion to ``weights`` (say, bandwidths).
 
     Leakage is then governed by the largest shard.
@@ -169,13 +148,11 @@ class WeightedPlan:
     kind: ClassVar[str] = "weighted"
 
     @property
-    def shards(self) -> int:
+    def shards(self) -> int:  # type: ignore[override]
         """Number of shards A."""
         return len(self.weights)
 
-    def at(self, n: int, seed: int = 0, round: int = 0) -> ShardMap:
-        """The map for a model of n coordinates in a round."""
-        _check_plan(n, self.shards, self.rotate)
+    def _drawn(self, n: int, seed: int, turn: int) -> ShardMap:
         sizes = largest_remainder(n, self.weights)
         for shard, size in enumerate(sizes):
             if size == 0 or Fraction(size, n) < SMALLEST_SHARE:
@@ -184,7 +161,6 @@ class WeightedPlan:
                     self.weights[shard],
                     f"a share of at least one coordinate and 1/{1 / SMALLEST_SHARE} of n = {n}",
                 )
-        turn = _turns(self.rotate, round)
         # One block more than the smallest shard has coordinates would need a negative quota.
         blocks = max(1, min(n // BLOCK, min(sizes)))
         longest = -(-n // blocks)
@@ -198,7 +174,7 @@ class WeightedPlan:
         return ShardMap(n, self.shards, (Stratum(0, cumulative, blocks, _narrow(table), rows),))
 
 
-PLANS: Mapping[str, type[RandomPlan | InterleavedPlan | ContiguousPlan]] = {
+PLANS: Mapping[str, type[_EqualPlan]] = {
     plan.kind: plan for plan in (RandomPlan, InterleavedPlan, ContiguousPlan)
 }
 """Plans of equal shards, by the names that recipes have for them."""
@@ -213,8 +189,7 @@ def largest_remainder(n: int, weights: Sequence[float]) -> list[int]:
     [3, 2, 2]
     """
     for index, weight in enumerate(weights):
-        if not 0 < weight < float("inf"):
-            raise InvalidSetting(f"weights[{index}]", weight, "a positive finite number")
+        require(0 < weight < float("inf"), f"weights[{index}]", weight, "a positive finite number")
     exact = [Fraction(weight) for weight in weights]
     total = sum(exact)
     quotas = [n * weight / total for weight in exact]
@@ -235,8 +210,7 @@ def segment_length(shard_size: int, largest: int | None = None) -> int:
     (1000, 65536, 262144)
     """
     if largest is not None:
-        if largest < 1:
-            raise InvalidSetting("segment size", largest, "at least 1 coordinate")
+        require(largest >= 1, "segment size", largest, "at least 1 coordinate")
         return min(largest, shard_size)
     sixteenth = max(SMALLEST_SEGMENT, -(-shard_size // 16))
     return min(shard_size, LARGEST_SEGMENT, sixteenth)

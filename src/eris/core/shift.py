@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import require
 from eris.core.vectors import Vector
 
 
@@ -23,13 +23,11 @@ def shift_step(omega: float) -> float:
     >>> round(shift_step(0.0), 6)
     0.707107
     """
-    if not 0 <= omega < math.inf:
-        raise InvalidSetting("omega", omega, "a finite number, 0 or more")
+    require(0 <= omega < math.inf, "omega", omega, "a finite number, 0 or more")
     # γ is part of the replicated state and must be the same bits on every node. IEEE 754 fixes the
     # bits of ×, / and √; those of ** are up to the C library's pow, which differs between systems.
     cube = (1 + omega) * (1 + omega) * (1 + omega)
-    if cube == math.inf:
-        raise InvalidSetting("omega", omega, "a number whose cube float64 can hold")
+    require(cube < math.inf, "omega", omega, "a number whose cube float64 can hold")
     return math.sqrt((1 + 2 * omega) / (2 * cube))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Vector
 from eris.methods.method import GossipMethod, Nodes
 from eris.protocol.gossip.accumulating import AccumulatingNeighbour, AccumulatingPeer
@@ -39,8 +39,7 @@ class Ako(GossipMethod):
     )
 
     def __post_init__(self) -> None:
-        if self.partitions < 1:
-            raise InvalidSetting("partitions", self.partitions, "at least 1")
+        require(self.partitions >= 1, "partitions", self.partitions, "at least 1")
 
     def nodes(self, settings: GossipSettings) -> Nodes:
         """Nodes that send each other partitions."""

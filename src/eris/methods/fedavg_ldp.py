@@ -7,7 +7,7 @@ every client, so that the server itself learns little of any sample.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from eris.methods.fedavg import FedAvg
@@ -41,8 +41,7 @@ class FedAvgLDP:
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-        central = FedAvg().compose(names, samples)
-        return Composition(central.view, central.plan, privacy=self._privacy())
+        return replace(FedAvg().compose(names, samples), privacy=self._privacy())
 
     def _privacy(self) -> LocalPrivacy:
         return LocalPrivacy(self.epsilon, self.delta, self.clip, self.calibration)

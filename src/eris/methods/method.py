@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
@@ -34,7 +34,6 @@ class Method(Protocol):
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,8 @@ class GossipComposition:
 
     def peer(self, member: int, initial: Vector) -> Peer:
         """A member's machine, starting from a model."""
-        if not 0 <= member < len(self.members):
-            expected = f"a member's number, 0 to {len(self.members) - 1}"
-            raise InvalidSetting("member", member, expected)
+        expected = f"a member's number, 0 to {len(self.members) - 1}"
+        require(0 <= member < len(self.members), "member", member, expected)
         return self.build(member, initial)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import require
 from eris.core.graphs import check_degree, regular_graph
 from eris.methods.assembling import MixingMethod, check_secret, simulated_secret
 from eris.protocol.gossip.mixing import Mixing, Noise
@@ -51,10 +51,8 @@ class Muffliato(MixingMethod):
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.sigma < math.inf:
-            raise InvalidSetting("sigma", self.sigma, "a finite number, 0 or more")
-        if self.steps < 1:
-            raise InvalidSetting("steps", self.steps, "at least 1 gossip step")
+        require(0 <= self.sigma < math.inf, "sigma", self.sigma, "a finite number, 0 or more")
+        require(self.steps >= 1, "steps", self.steps, "at least 1 gossip step")
         check_secret("noise_secret", self.noise_secret)
 
     def mixing(self, settings: GossipSettings) -> Mixing:

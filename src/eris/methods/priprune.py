@@ -11,7 +11,7 @@ the server's eyes only: its local model keeps the withheld part (pseudo-pruning)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from eris.core.prune import Prune
@@ -44,8 +44,7 @@ class PriPrune:
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-        central = FedAvg().compose(names, samples)
-        return Composition(central.view, central.plan, Pruned(self._prune()))
+        return replace(FedAvg().compose(names, samples), scheme=Pruned(self._prune()))
 
     def _prune(self) -> Prune:
         return Prune(energy=self.energy, pseudo=True) if self.adaptive else Prune(rate=self.rate)

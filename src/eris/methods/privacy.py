@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, require
 from eris.core.noise import PrivacyClaim, epsilon, sigma_for
 
 Calibration = Literal["composed", "per-round"]
@@ -38,8 +38,7 @@ class LocalPrivacy:
     calibration: Calibration = "composed"
 
     def __post_init__(self) -> None:
-        if self.epsilon == 0:
-            raise InvalidSetting("epsilon", 0, "a number above 0")
+        require(self.epsilon != 0, "epsilon", 0, "a number above 0")
         if self.calibration not in get_args(Calibration):
             raise InvalidSetting("calibration", self.calibration, "'composed' or 'per-round'")
         self.sigma(1)  # refuses what makes no sense

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from eris.core.compress import UniformQuantiser
-from eris.core.errors import InvalidSetting
+from eris.core.errors import require
 from eris.core.graphs import connected_random_graph
 from eris.methods.assembling import MixingMethod, check_secret, simulated_secret
 from eris.protocol.gossip.mixing import Mixing, Noise
@@ -49,10 +49,8 @@ class QDPSGD1(MixingMethod):
     def __post_init__(self) -> None:
         UniformQuantiser(self.bits)  # refuses a number of bits that cannot be
         for name in ("density", "pace"):
-            if not 0 < getattr(self, name) <= 1:
-                raise InvalidSetting(name, getattr(self, name), "a number in (0, 1]")
-        if not 0 <= self.sigma < math.inf:
-            raise InvalidSetting("sigma", self.sigma, "a finite number, 0 or more")
+            require(0 < getattr(self, name) <= 1, name, getattr(self, name), "a number in (0, 1]")
+        require(0 <= self.sigma < math.inf, "sigma", self.sigma, "a finite number, 0 or more")
         check_secret("noise_secret", self.noise_secret)
 
     def mixing(self, settings: GossipSettings) -> Mixing:

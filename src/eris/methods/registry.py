@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, get_type_hints
 
 from eris.core.compress import COMPRESSORS, Compressor
-from eris.core.errors import InvalidSetting, one_of
+from eris.core.errors import InvalidSetting, one_of, require
 from eris.methods.ako import Ako
 from eris.methods.dpsgd import DPSGD
 from eris.methods.epidemic import EpidemicLearning
@@ -103,9 +103,8 @@ def agreed(settings: GossipSettings) -> GossipMethod:
     if not isinstance(method, GossipMethod):
         raise InvalidSetting("method", settings.method, "one of members that gossip")
     for name in method.public:
-        if name not in dict(settings.parameters):
-            expected = "all public parameters of the method"
-            raise InvalidSetting("settings", f"without {name}", expected)
+        expected = "all public parameters of the method"
+        require(name in dict(settings.parameters), "settings", f"without {name}", expected)
     return method
 
 

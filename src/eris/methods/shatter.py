@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from eris.core.chunks import Chunking, ChunkKind
-from eris.core.errors import InvalidSetting
+from eris.core.errors import require
 from eris.core.graphs import check_degree
 from eris.core.vectors import Vector
 from eris.methods.assembling import check_secret, simulated_secret
@@ -65,16 +65,14 @@ class Shatter(GossipMethod):
     )
 
     def __post_init__(self) -> None:
-        if self.virtual_nodes < 1:
-            raise InvalidSetting("virtual_nodes", self.virtual_nodes, "at least 1")
+        require(self.virtual_nodes >= 1, "virtual_nodes", self.virtual_nodes, "at least 1")
         Chunking(self.virtual_nodes, self.chunking, self.virtual_nodes, 0)  # refuses the unknown
         check_secret("owner_secret", self.owner_secret)
 
     def nodes(self, settings: GossipSettings) -> Nodes:
         """Real nodes, and the virtual ones that nobody can tell whose they are."""
-        if self.virtual_nodes > settings.n:
-            expected = f"1 to n = {settings.n}: every chunk holds a coordinate"
-            raise InvalidSetting("virtual_nodes", self.virtual_nodes, expected)
+        expected = f"1 to n = {settings.n}: every chunk holds a coordinate"
+        require(self.virtual_nodes <= settings.n, "virtual_nodes", self.virtual_nodes, expected)
         check_degree(settings.nodes * self.virtual_nodes, self.degree)
         secret = self.owner_secret
         if secret is None:

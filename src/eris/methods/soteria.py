@@ -8,7 +8,7 @@ server move their references by the same γ (with different ones the server's es
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from eris.core.compress import RandP
@@ -45,13 +45,9 @@ class SoteriaFL:
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
+        scheme = Independent(RandP(self.kept_fraction))
         central = FedAvg().compose(names, samples)
-        return Composition(
-            central.view,
-            central.plan,
-            Independent(RandP(self.kept_fraction)),
-            privacy=self._privacy(),
-        )
+        return replace(central, scheme=scheme, privacy=self._privacy())
 
     def _privacy(self) -> LocalPrivacy | None:
         if self.epsilon is None:

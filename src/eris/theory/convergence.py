@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from eris.theory.checks import require
+from eris.core.errors import require
 from eris.theory.leakage import MaskMode
 
 

@@ -12,16 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eris.core.errors import InvalidSetting
-from eris.theory.checks import require
+from eris.core.errors import InvalidSetting, require
 
 
-def _require_sizes(**sizes: float) -> None:
+def _check(clients: int, **sizes: float) -> None:
     for name, size in sizes.items():
         require(0 < size < math.inf, name, size, "a positive number of bytes")
-
-
-def _require_clients(clients: int) -> None:
     require(clients >= 1, "clients", clients, "at least 1")
 
 
@@ -111,16 +107,13 @@ def central_round(
     >>> central_round(5.2e7, 5.2e9, clients=10, links=Links.uniform(20e6)).seconds
     2626.0
     """
-    _require_sizes(upload_bytes=upload_bytes, download_bytes=download_bytes)
-    _require_clients(clients)
-    collect = max(
-        clients * upload_bytes / links.server_down_rate(),
-        upload_bytes / min(links.client_up(clients)),
-    )
-    publish = max(
-        clients * download_bytes / links.server_up_rate(),
-        download_bytes / min(links.client_down(clients)),
-    )
+    _check(clients, upload_bytes=upload_bytes, download_bytes=download_bytes)
+
+    def phase(size: float, server: float, members: Sequence[float]) -> float:
+        return max(clients * size / server, size / min(members))
+
+    collect = phase(upload_bytes, links.server_down_rate(), links.client_up(clients))
+    publish = phase(download_bytes, links.server_up_rate(), links.client_down(clients))
     total = upload_bytes + download_bytes
     return RoundCost(upload_bytes, download_bytes, total, collect + publish)
 
@@ -159,7 +152,6 @@ def priprune_round(
 
 def _own_shares(clients: int, aggregators: int, shares: Sequence[float] | None) -> list[float]:
     """Each client's share of the model as an aggregator; 0 for those that aggregate nothing."""
-    _require_clients(clients)
     require(
         1 <= aggregators <= clients, "aggregators", aggregators, f"a whole number, 1 to {clients}"
     )
@@ -194,19 +186,19 @@ def eris_round(
     >>> eris_round(5.2e9, 5.2e9, clients=10, aggregators=10, links=Links.uniform(20e6))
     RoundCost(upload=4680000000.0, download=4680000000.0, total=9360000000.0, seconds=468.0)
     """
-    _require_sizes(upload_bytes=upload_bytes, download_bytes=download_bytes)
+    _check(clients, upload_bytes=upload_bytes, download_bytes=download_bytes)
     own = _own_shares(clients, aggregators, shares)
     up, down = links.client_up(clients), links.client_down(clients)
     moved = [1 - share if own_share_stays else 1.0 for share in own]
-    others = clients - 1
-    collect = max(
-        max(others * share * upload_bytes / rate for share, rate in zip(own, down, strict=True)),
-        max(part * upload_bytes / rate for part, rate in zip(moved, up, strict=True)),
-    )
-    publish = max(
-        max(others * share * download_bytes / rate for share, rate in zip(own, up, strict=True)),
-        max(part * download_bytes / rate for part, rate in zip(moved, down, strict=True)),
-    )
+
+    def phase(size: float, owners: Sequence[float], members: Sequence[float]) -> float:
+        shards = zip(own, owners, strict=True)
+        return max(
+            max((clients - 1) * share * size / rate for share, rate in shards),
+            max(part * size / rate for part, rate in zip(moved, members, strict=True)),
+        )
+
+    collect, publish = phase(upload_bytes, down, up), phase(download_bytes, up, down)
     upload, download = max(moved) * upload_bytes, max(moved) * download_bytes
     return RoundCost(upload, download, upload + download, collect + publish)
 
@@ -227,7 +219,7 @@ def eris_link_loads(
     >>> eris_link_loads(8.0, 8.0, clients=3, aggregators=2)
     [(12.0, 12.0), (12.0, 12.0), (8.0, 8.0)]
     """
-    _require_sizes(upload_bytes=upload_bytes, download_bytes=download_bytes)
+    _check(clients, upload_bytes=upload_bytes, download_bytes=download_bytes)
     others = clients - 1
     return [
         (
@@ -270,8 +262,7 @@ def shatter_round(model_bytes: float, clients: int, neighbours: int, links: Link
     >>> shatter_round(5.2e9, clients=10, neighbours=3, links=Links.uniform(20e6)).seconds
     780.0
     """
-    _require_sizes(model_bytes=model_bytes)
-    _require_clients(clients)
+    _check(clients, model_bytes=model_bytes)
     require(neighbours >= 1, "neighbours", neighbours, "at least 1")
     up, down = links.client_up(clients), links.client_down(clients)
     received = neighbours * model_bytes
@@ -287,8 +278,7 @@ def ako_round(model_bytes: float, clients: int, links: Links, *, partitions: int
     >>> ako_round(5.2e9, clients=10, links=Links.uniform(20e6)).seconds
     936.0
     """
-    _require_sizes(model_bytes=model_bytes)
-    _require_clients(clients)
+    _check(clients, model_bytes=model_bytes)
     require(partitions >= 1, "partitions", partitions, "at least 1")
     sent = (clients - 1) * model_bytes / partitions
     return RoundCost(sent, sent, 2 * sent, _both_ways(sent, clients, links))
@@ -300,8 +290,7 @@ def ako_seconds_as_printed(model_bytes: float, clients: int, links: Links) -> fl
     >>> ako_seconds_as_printed(5.2e9, clients=10, links=Links.uniform(20e6))
     260.0
     """
-    _require_sizes(model_bytes=model_bytes)
-    _require_clients(clients)
+    _check(clients, model_bytes=model_bytes)
     return model_bytes / min(*links.client_up(clients), *links.client_down(clients))
 
 
@@ -316,8 +305,7 @@ def qdpsgd_round(
     >>> f"{cost.upload / 1e9:.2f} GB, {cost.total / 1e9:.2f} GB, {cost.seconds:.1f} s"
     '3.51 GB, 37.44 GB, 351.0 s'
     """
-    _require_sizes(model_bytes=model_bytes)
-    _require_clients(clients)
+    _check(clients, model_bytes=model_bytes)
     require(0 < density <= 1, "density", density, "a number in (0, 1]")
     require(1 <= bits <= 32, "bits", bits, "1 to 32 bits a coordinate")
     dense = density * (clients - 1) * model_bytes

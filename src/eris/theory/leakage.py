@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from eris.theory.checks import require
+from eris.core.errors import require
 
 MaskMode = Literal["independent", "shared"]
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from eris.core.errors import require
 from eris.core.graphs import check_degree
-from eris.theory.checks import require
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 
-from eris.theory.checks import require
+from eris.core.errors import require
 from eris.theory.shatter import VirtualGraph
 
 Tally = tuple[int, ...]

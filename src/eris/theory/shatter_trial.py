@@ -7,17 +7,19 @@ neighbours, averages as section 4.2 says, and measures. Run as ``python -m eris.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from eris.core.errors import require
 from eris.core.graphs import regular_graph
 from eris.core.streams import Stream
 from eris.theory import shatter_counts
-from eris.theory.checks import require
 from eris.theory.shatter import (
     VirtualGraph,
     chunk_reach,
@@ -137,72 +139,66 @@ def _seen(
     return seen.sum() / (pairs * k), seen.all(axis=2).sum() / pairs
 
 
-def seen_table(results: dict[VirtualGraph, GraphTrial]) -> Table:
-    """Chances that a chunk, and that a whole model, reaches a given other node."""
-    table = Table("N", "k", "r", title="Chance to reach a given other node in a round")
-    for name in ("chunk, exact", "(printed)", "drawn", "whole, exact", "independent", "(printed)"):
-        table.add_column(name, justify="right")
-    table.add_column("drawn", justify="right")
-    for graph, found in results.items():
-        counted = shatter_counts.countable(graph)
-        table.add_row(
-            *_sizes(graph),
-            f"{chunk_reach(graph):.5f}",
-            f"{chunk_reach_printed(graph):.5f}",
-            str(found.chunk_reach),
-            f"{float(shatter_counts.whole_model(graph)):.5f}" if counted else "–",
-            f"{whole_model_independent(graph):.3g}",
-            f"{whole_model_printed(graph):.3g}",
-            str(found.whole_model),
-        )
-    return table
+Cell = Callable[[VirtualGraph, GraphTrial], str]
 
 
-def lemma5_table(results: dict[VirtualGraph, GraphTrial]) -> Table:
-    """The contraction of Lemma 5, and what it does to equal models."""
-    table = Table("N", "k", "r", title="Lemma 5: ρ of models with mean 0, scatter of equal models")
-    for name in ("ρ, exact", "(printed)", "drawn", "scatter, exact", "drawn"):
-        table.add_column(name, justify="right")
-    for graph, found in results.items():
-        table.add_row(
-            *_sizes(graph),
-            f"{mixing_lemma5(graph):.5f}",
-            f"{mixing_printed(graph):.5f}",
-            str(found.lemma5),
-            f"{lemma5_scatter(graph):.5f}",
-            str(found.scatter),
-        )
-    return table
+def _formula(value: Callable[[VirtualGraph], float], digits: str = ".5f") -> Cell:
+    return lambda graph, found: format(value(graph), digits)
 
 
-def mixing_table(results: dict[VirtualGraph, GraphTrial]) -> Table:
-    """Contractions of the distance to the mean by what runs."""
-    table = Table("N", "k", "r", title="Section 4.2: contraction ρ of the distance to the mean")
-    for name in ("4.2, exact", "approximation", "N → ∞", "drawn", "to the new mean"):
-        table.add_column(name, justify="right")
-    for graph, found in results.items():
-        counted = shatter_counts.countable(graph)
-        table.add_row(
-            *_sizes(graph),
-            f"{float(shatter_counts.mixing(graph)):.5f}" if counted else "–",
-            f"{mixing(graph):.5f}",
-            f"{mixing_limit(graph.virtual_nodes, graph.degree):.5f}",
-            str(found.mixing),
-            str(found.consensus),
-        )
-    return table
+def _counted(value: Callable[[VirtualGraph], Fraction]) -> Cell:
+    exact = _formula(lambda graph: float(value(graph)))
+    return lambda graph, found: exact(graph, found) if shatter_counts.countable(graph) else "–"
 
 
-def _sizes(graph: VirtualGraph) -> tuple[str, str, str]:
-    return str(graph.nodes), str(graph.virtual_nodes), str(graph.degree)
+def _drawn(name: str) -> Cell:
+    return lambda graph, found: str(getattr(found, name))
+
+
+TABLES: dict[str, tuple[tuple[str, Cell], ...]] = {
+    "Chance to reach a given other node in a round": (
+        ("chunk, exact", _formula(chunk_reach)),
+        ("(printed)", _formula(chunk_reach_printed)),
+        ("drawn", _drawn("chunk_reach")),
+        ("whole, exact", _counted(shatter_counts.whole_model)),
+        ("independent", _formula(whole_model_independent, ".3g")),
+        ("(printed)", _formula(whole_model_printed, ".3g")),
+        ("drawn", _drawn("whole_model")),
+    ),
+    "Lemma 5: ρ of models with mean 0, scatter of equal models": (
+        ("ρ, exact", _formula(mixing_lemma5)),
+        ("(printed)", _formula(mixing_printed)),
+        ("drawn", _drawn("lemma5")),
+        ("scatter, exact", _formula(lemma5_scatter)),
+        ("drawn", _drawn("scatter")),
+    ),
+    "Section 4.2: contraction ρ of the distance to the mean": (
+        ("4.2, exact", _counted(shatter_counts.mixing)),
+        ("approximation", _formula(mixing)),
+        ("N → ∞", _formula(lambda graph: mixing_limit(graph.virtual_nodes, graph.degree))),
+        ("drawn", _drawn("mixing")),
+        ("to the new mean", _drawn("consensus")),
+    ),
+}
+
+
+def tables(results: dict[VirtualGraph, GraphTrial]) -> Iterator[Table]:
+    """The formulas beside what drawn graphs showed."""
+    for title, columns in TABLES.items():
+        table = Table("N", "k", "r", title=title)
+        for name, _ in columns:
+            table.add_column(name, justify="right")
+        for graph, found in results.items():
+            sizes = map(str, (graph.nodes, graph.virtual_nodes, graph.degree))
+            table.add_row(*sizes, *(cell(graph, found) for _, cell in columns))
+        yield table
 
 
 def main(console: Console | None = None, draws: int = DRAWS) -> None:
     """Print the tables, with the seed and the number of graphs drawn."""
     console = console or Console()
-    results = {graph: trial(graph, draws) for graph in SETTINGS}
-    for table in (seen_table, lemma5_table, mixing_table):
-        console.print(table(results))
+    for table in tables({graph: trial(graph, draws) for graph in SETTINGS}):
+        console.print(table)
     console.print(
         f"drawn: mean ± standard error over {draws} random r-regular graphs, seed {SEED}; "
         "printed: the paper's formula; –: too large to be counted"

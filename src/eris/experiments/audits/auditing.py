@@ -100,9 +100,16 @@ class Subject:
         return agreed(self.frame.settings)
 
     @property
+    def places(self) -> int:
+        """The coordinates of an update as it travels, of which an observer sees a share."""
+        settings = self.settings
+        return settings.places if isinstance(settings, Settings) else settings.n
+
+    @property
     def samples(self) -> SampleModel:
         """What the attacker computes with."""
-        return SampleModel.of(self.module, self.loss, self.candidates, self.running_statistics)
+        data, choice = (self.candidates.inputs, self.candidates.targets), self.running_statistics
+        return SampleModel(self.module, self.loss, *data, running_statistics=choice)
 
 
 def agreed(text: str) -> Settings | GossipSettings:
@@ -207,7 +214,7 @@ def _membership(audit: Audit) -> Attack:
             audit.watch.watches, audit.samples, asked, options, owners=audit.owners
         )
     exposures = [
-        Exposure(one, asked.clients, subject.settings.n, noise=subject.noise, seed=options.seed)
+        Exposure(one, asked.clients, subject.places, noise=subject.noise, seed=options.seed)
         for one in audit.joint
     ]
     return MembershipAudit(

@@ -50,7 +50,7 @@ LEGEND = (
 
 
 def shown(outcome: Outcome, coordinates: int) -> Iterator[RenderableType]:
-    """The audit on a screen; ``coordinates`` are those of the whole model."""
+    """The audit on a screen; ``coordinates`` are those of a whole update as it travels."""
     yield about(outcome)
     blocks, folded = observers(outcome)
     exposed = outcome.report.exposed
