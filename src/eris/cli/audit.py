@@ -11,18 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
 from eris.experiments.runs.extras import AUDIT, need
+from eris.experiments.runs.progress import bar
 from eris.experiments.runs.store import kept_runs
 
 if TYPE_CHECKING:
@@ -208,8 +202,6 @@ def telling(console: Console, name: str) -> Iterator[Tell]:
         console.print(name, markup=False, soft_wrap=True)
         yield lambda done, rounds: None
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, rounds: bar.update(task, completed=done, total=rounds)
+    with bar(console) as shown:
+        task = shown.add_task(name, total=None)
+        yield lambda done, rounds: shown.update(task, completed=done, total=rounds)

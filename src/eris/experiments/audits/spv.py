@@ -15,8 +15,6 @@ line.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -26,7 +24,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from eris.audit.paper_measure import PaperMeasure, paper_measure
@@ -39,7 +36,8 @@ from eris.core.streams import Stream
 from eris.data import CanarySplit, canaries, iid, load_imdb
 from eris.data.stories import Tokeniser, load_stories15m
 from eris.experiments.audits.completion import Completed, Neighbours, Owners, Target
-from eris.experiments.runs.wide import parts, widened
+from eris.experiments.audits.programs import asked, plain, told
+from eris.experiments.runs.progress import NOTE, bar
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
@@ -325,15 +323,9 @@ def as_table(settings: SpvExperiment, found: Sequence[SpvRow]) -> Table:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the experiment on real weights and real reviews."""
-    defaults = SpvExperiment()
-    parser = argparse.ArgumentParser(
-        prog="python -m eris.experiments.audits.spv", description=__doc__
-    )
-    for name in ("seed", "samples", "length", "rounds", "epochs", "prompts"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
-    settings = SpvExperiment(**vars(parser.parse_args(arguments)))
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    options = ("seed", "samples", "length", "rounds", "epochs", "prompts", "learning_rate")
+    module = "eris.experiments.audits.spv"
+    settings = asked(SpvExperiment, module, __doc__, options, arguments)
     weights, data = load_stories15m(), load_imdb()
     tokeniser, model = Tokeniser.load(weights.folder), causal_lm(weights.folder)
     texts = deal(settings, tokeniser, data.train_texts, data.test_texts)
@@ -346,23 +338,18 @@ def main(arguments: list[str] | None = None) -> int:
         "settings": asdict(settings),
     }
     for name, value in about.items():
-        console.print(f"{name}: {value}")
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    note = TextColumn("{task.fields[note]}", markup=False)
-    found: list[SpvRow] = []
+        plain().print(f"{name}: {value}")
     began, spent = time.monotonic(), time.process_time()
-    with Progress(*columns, note, console=Console(stderr=True)) as bar, single_threaded():
-        task = bar.add_task("SPV-MIA", total=steps(settings), note="")
-        for row in rows(
-            settings, model, tokeniser.starts_word, texts,
-            lambda done: bar.update(task, advance=1, note=done),
-        ):  # fmt: skip
-            found.append(row)
-    # In full also where lines are short: a cut number is of no use.
-    wide = widened(Console(), 120)
-    wide.print(*parts(as_table(settings, found), wide))
+    with bar(Console(stderr=True), NOTE) as shown, single_threaded():
+        task = shown.add_task("SPV-MIA", total=steps(settings), note="")
+
+        def advance(done: str) -> None:
+            shown.update(task, advance=1, note=done)
+
+        found = list(rows(settings, model, tokeniser.starts_word, texts, advance))
     seconds = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - spent}
-    console.print(json.dumps({**about, **seconds, "rows": [asdict(row) for row in found]}))
+    figures = {**about, **seconds, "rows": [asdict(row) for row in found]}
+    told(as_table(settings, found), 120, figures)
     return 0
 
 
