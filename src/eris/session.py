@@ -29,23 +29,18 @@ class Engine(Protocol):
 
     def run_round(self, round: int) -> Report:
         """One round."""
-        ...
 
     def models(self) -> dict[int, Vector]:
         """The models of the members by number; a single one where all hold the same."""
-        ...
 
     def state(self) -> Mapping[str, Vector]:
         """Everything that is needed to continue from the end of a round."""
-        ...
 
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""
-        ...
 
     def close(self) -> None:
         """Give back what the engine holds."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,6 +68,11 @@ class RoundRecord:
     """What ``evaluate`` said of the model, in rounds in which it was asked."""
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """What clients said of their own training."""
+
+
+def payers(view: View) -> frozenset[int]:
+    """Whose bytes are the clients'; in gossip the other members are their own virtual nodes."""
+    return frozenset(view.clients if view.owners else range(len(view.members)))
 
 
 class Session:
@@ -189,15 +189,6 @@ class Fit:
         """Mean encoded bytes a client is sent in a round it takes part in."""
         return self._per_client(lambda traffic: traffic.received, kinds)
 
-    def busiest(self) -> float:
-        """Mean encoded bytes a round at the busiest member, sent and received together."""
-        load: dict[int, int] = {}
-        for record in self.history:
-            for traffic in (record.traffic.sent, record.traffic.received):
-                for (member, _), size in traffic.items():
-                    load[member] = load.get(member, 0) + size
-        return max(load.values(), default=0) / len(self.history)
-
     def save(self, path: str | Path) -> None:
         """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
         about = {"settings": self.settings, "rounds": str(len(self.history))}
@@ -207,16 +198,14 @@ class Fit:
     def _per_client(
         self, way: Callable[[Traffic], Mapping[tuple[int, str], int]], kinds: Sequence[str]
     ) -> float:
-        clients = set(self.view.clients)
-        # In gossip the other members are the clients' own virtual nodes.
-        payers = clients if self.view.owners else set(range(len(self.view.members)))
+        paying = payers(self.view)
         means = [
             sum(
                 size
                 for (member, kind), size in way(record.traffic).items()
-                if member in payers and (not kinds or kind in kinds)
+                if member in paying and (not kinds or kind in kinds)
             )
-            / (len(record.clients) or len(clients))
+            / (len(record.clients) or len(self.view.clients))
             for record in self.history
         ]
         return sum(means) / len(means)
