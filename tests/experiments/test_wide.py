@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from eris.experiments.audits.tables import AUDITS, shown
+from eris.experiments.figures import parts, widened
 from eris.experiments.runs import runner
 from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
-from eris.experiments.runs.wide import parts, widened
 from support.command import Eris
 
 NARROW = 80

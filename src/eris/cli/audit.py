@@ -15,6 +15,7 @@ from rich.table import Table
 
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
+from eris.experiments.figures import parts, say, widened
 from eris.experiments.runs.extras import AUDIT, need
 from eris.experiments.runs.progress import bar
 from eris.experiments.runs.store import kept_runs
@@ -176,7 +177,6 @@ def _show(
 ) -> None:
     from eris.experiments.audits import report
     from eris.experiments.audits.pictures import draw
-    from eris.experiments.runs.wide import parts, widened
 
     widened(console, report.WIDTH)
     candidates = subject.candidates
@@ -186,20 +186,20 @@ def _show(
         report.write(report.document(outcome, name), json)
         made = draw(outcome, candidates, pictures)
         if made:
-            console.print(f"\nPictures: {', '.join(map(str, made))}", markup=False, soft_wrap=True)
+            say(f"\nPictures: {', '.join(map(str, made))}")
     else:
         for part in report.ranked(outcome, candidates, subject.frame.membership.members):
             console.print(part)
         report.write(report.scores_document(outcome, candidates, name), json)
         console.print("")
-    console.print(f"Figures: {json}", markup=False, soft_wrap=True)
+    say(f"Figures: {json}")
 
 
 @contextmanager
 def telling(console: Console, name: str) -> Iterator[Tell]:
     """A bar on a terminal, else one line."""
     if not console.is_terminal:
-        console.print(name, markup=False, soft_wrap=True)
+        say(name, console=console)
         yield lambda done, rounds: None
         return
     with bar(console) as shown:

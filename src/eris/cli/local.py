@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
+from eris.experiments.figures import say
 from eris.experiments.runs.extras import need
 from eris.tables import parsed
 
@@ -139,5 +140,5 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         console.print("Not all nodes are through. Start them again and they go on where they were:")
         for name in federation.names:
             path = shlex.quote(str(federation.folder / name / "node.toml"))
-            console.print(f"  eris node start {path} &", markup=False, soft_wrap=True)
+            say(f"  eris node start {path} &", console=console)
     return outcome.finished and outcome.equal and not outcome.problems

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.experiments.figures import say
 
 app = typer.Typer(
     help="One organisation's node: set it up, run it, look at it (docs/deploy.md).",
@@ -85,8 +86,6 @@ def init(
     state.mkdir(exist_ok=True)
     if not (state / LEDGER).exists():
         write_ledger(state, 0)
-    console = Console(highlight=False)
-    console.print(f"Wrote {path} and {state}/. Next:", markup=False, soft_wrap=True)
     steps = [
         f"look through {path}: every key is explained",
         f"put your training code beside it ({trainer})",
@@ -96,8 +95,8 @@ def init(
         out = shlex.quote(str(place))
         issue = f"eris ca issue {name} --ca CA-FOLDER --out {out}   (where the authority is)"
         steps.insert(0, issue)
-    for number, step in enumerate(steps, start=1):
-        console.print(f"  {number}. {step}", markup=False, soft_wrap=True)
+    numbered = (f"  {number}. {step}" for number, step in enumerate(steps, start=1))
+    say(f"Wrote {path} and {state}/. Next:", *numbered)
 
 
 @app.command()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from eris.experiments.runs.wide import parts, widened
+from eris.experiments.figures import parts, say, widened
 
 T = TypeVar("T")
 
@@ -30,9 +30,4 @@ def told(table: Table, width: int, figures: Mapping[str, Any]) -> None:
     """Print a table, in full also where lines are short, and all figures as one line of JSON."""
     wide = widened(Console(), width)
     wide.print(*parts(table, wide))
-    plain().print(json.dumps(figures))
-
-
-def plain() -> Console:
-    """Where text is printed as it is."""
-    return Console(soft_wrap=True, highlight=False, markup=False)
+    say(json.dumps(figures))

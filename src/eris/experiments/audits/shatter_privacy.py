@@ -30,8 +30,8 @@ from eris.audit.linkability import (
 )
 from eris.audit.neighbour import Neighbourhood
 from eris.core.errors import InvalidSetting
-from eris.experiments.audits.programs import asked, plain, told
-from eris.experiments.figures import NOTHING
+from eris.experiments.audits.programs import asked, told
+from eris.experiments.figures import NOTHING, say
 from eris.experiments.runs.assembly import Assembly, assemble
 from eris.experiments.runs.printed import printed, tables
 from eris.experiments.runs.progress import bar
@@ -194,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = ("data", "seed", "nodes", "samples", "rounds", "epochs", "neighbours", "test_samples")
     module = "eris.experiments.audits.shatter_privacy"
     settings = asked(ShatterExperiment, module, __doc__, options, arguments)
-    plain().print(f"settings: {asdict(settings)}")
+    say(f"settings: {asdict(settings)}")
     with bar(Console(stderr=True)) as shown:
         task = shown.add_task("Shatter", total=settings.rounds * len(settings.methods))
         found = list(rows(settings, lambda: shown.advance(task)))

@@ -36,7 +36,8 @@ from eris.core.streams import Stream
 from eris.data import CanarySplit, canaries, iid, load_imdb
 from eris.data.stories import Tokeniser, load_stories15m
 from eris.experiments.audits.completion import Completed, Neighbours, Owners, Target
-from eris.experiments.audits.programs import asked, plain, told
+from eris.experiments.audits.programs import asked, told
+from eris.experiments.figures import say
 from eris.experiments.runs.progress import NOTE, bar
 from eris.federation import Federation
 from eris.methods.eris import ERIS
@@ -338,7 +339,7 @@ def main(arguments: list[str] | None = None) -> int:
         "settings": asdict(settings),
     }
     for name, value in about.items():
-        plain().print(f"{name}: {value}")
+        say(f"{name}: {value}")
     began, spent = time.monotonic(), time.process_time()
     with bar(Console(stderr=True), NOTE) as shown, single_threaded():
         task = shown.add_task("SPV-MIA", total=steps(settings), note="")

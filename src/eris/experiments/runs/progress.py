@@ -16,6 +16,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichProgress
 
+from eris.experiments.figures import say
 from eris.experiments.runs.store import Line
 
 
@@ -44,17 +45,14 @@ class Lines(Progress):
         """Say what runs."""
         self._rounds, self._before, self._began = rounds, done, self._clock()
         going = f"goes on after round {done} of" if done else "starts:"
-        self._say(f"{name} {going} {rounds} rounds")
+        say(f"{name} {going} {rounds} rounds", console=self._console)
 
     def round(self, line: Line) -> None:
         """Say how it stands, and when it will be over if rounds go on taking as long."""
         done = line["round"]
         each = (self._clock() - self._began) / (done - self._before)
         left = f"  {duration(each * (self._rounds - done))} left" if done < self._rounds else ""
-        self._say(f"round {done}/{self._rounds}  {_note(line)}{left}")
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+        say(f"round {done}/{self._rounds}  {_note(line)}{left}", console=self._console)
 
 
 class Bar(Progress):
