@@ -68,7 +68,9 @@ class AuditedRound:
 
     def __init__(self, assembly: Assembly, count: int) -> None:
         self.assembly, self.candidates = assembly, canaries(assembly, count)
-        self.samples = SampleModel.of(assembly.module, assembly.loss, self.candidates, "refuse")
+        self.samples = SampleModel.of(
+            assembly.module, assembly.samples.loss, self.candidates, "refuse"
+        )
         with assembly.training(record=True) as training:
             training.step()
             assert training.transcript is not None

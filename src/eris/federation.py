@@ -167,7 +167,7 @@ class Federation:
         """
         if rounds < 1:
             raise InvalidSetting("rounds", rounds, "at least 1")
-        noise, budget = self._noise(rounds)
+        noise, budget = self.noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical
         sampled = self._sampling.view if self._sampling is not None else None
@@ -219,21 +219,7 @@ class Federation:
                     bar.advance(task)
                     if done.metrics:
                         bar.update(task, note=_note(done.metrics))
-            return self._finish(session, history)
-
-    def _finish(self, session: Session, history: Sequence[RoundRecord]) -> Fit:
-        model, models = session.model, tuple(session.models())
-        if session.transcript is not None:
-            session.transcript.final_model = model
-        return Fit(
-            model,
-            tuple(history),
-            session.view,
-            session.settings,
-            models,
-            session.transcript,
-            session.privacy,
-        )
+            return session.outcome(history)
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -283,7 +269,7 @@ class Federation:
 
         return RayStations(build, stations)
 
-    def _noise(self, rounds: int) -> tuple[PerSampleNoise | None, Budget | None]:
+    def noise(self, rounds: int) -> tuple[PerSampleNoise | None, Budget | None]:
         """The noise of a method with local privacy, and what a whole training spends."""
         privacy: LocalPrivacy | None = self._privacy
         if privacy is None:

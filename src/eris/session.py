@@ -152,6 +152,13 @@ class Session:
         self.round = round
         self.note_views(*range(1, round + 1))
 
+    def outcome(self, history: Sequence[RoundRecord]) -> Fit:
+        """What the training has come to, with its rounds so far."""
+        model, models, kept = self.model, tuple(self.models()), self.transcript
+        if kept is not None:
+            kept.final_model = model
+        return Fit(model, tuple(history), self.view, self.settings, models, kept, self.privacy)
+
     def close(self) -> None:
         """Give back what the engine holds."""
         self.engine.close()

@@ -98,6 +98,7 @@ def audit(
     need(*AUDIT)
     from eris.experiments.audits import files
     from eris.experiments.audits.auditing import AuditOptions, audit_transcript
+    from eris.experiments.audits.candidate_files import candidates_of
     from eris.training.torch import single_threaded
 
     if not 0 <= delta < 1:
@@ -111,7 +112,7 @@ def audit(
     files.check_outputs(json, pictures)
     transcript = files.load(found.path)
     observers = files.observers_of(transcript, as_ or (), seed)
-    asked = _asked(candidates, transcript)
+    asked = None if candidates is None else candidates_of(candidates, transcript)
     own = (model, loss, initial, running_statistics)
     console = Console(highlight=False)
     # What there is to warn of was said when the run was made.
@@ -124,12 +125,6 @@ def audit(
         with telling(console, f"audit of {found.name}") as tell:
             outcome = audit_transcript(subject, transcript, options, tell)
     _show(console, outcome, subject, found.name, answered=answered, json=json, pictures=pictures)
-
-
-def _asked(path: Path | None, transcript: Transcript) -> Asked | None:
-    from eris.experiments.audits.candidate_files import candidates_of
-
-    return None if path is None else candidates_of(path, transcript)
 
 
 def _subject(

@@ -74,12 +74,11 @@ def local(
     )
     options = _options(option or [])
     if trainer is None:
-        shares = mnist_shares(names, samples or 500, seed, console.print, **options)
+        own = mnist_shares(names, samples or 500, seed, console.print, **options)
     elif samples is None:
-        shares = dict.fromkeys(names, options)
+        own = {name: {"training.options": options} for name in names}
     else:
         raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
-    own = {name: {"training.options": share} for name, share in shares.items()}
     if fresh:
         remove(folder, LOCAL)
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.

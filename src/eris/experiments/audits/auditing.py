@@ -229,7 +229,7 @@ def subject_of(
     return Subject(
         frame,
         assembly.module,
-        assembly.loss,
+        assembly.samples.loss,
         assembly.initial,
         candidates,
         {
@@ -253,11 +253,7 @@ def subject_of(
 
 def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, float, float]:
     """The claim, its δ and the noise on an update: σ on the sum of a step's gradients."""
-    training = assembly.federation.start(assembly.recipe.training.rounds)
-    try:
-        budget = training.privacy
-    finally:
-        training.close()
+    _, budget = assembly.federation.noise(assembly.recipe.training.rounds)
     if budget is None:
         return None, 1e-5, 0.0
     return budget.claim, budget.delta, budget.claim.sigma / samples

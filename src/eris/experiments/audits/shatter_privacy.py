@@ -154,7 +154,7 @@ def _holdings(assembly: Assembly) -> PooledSamples:
         for node, part in enumerate(data.parts)
     }
     test = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_targets)
-    return PooledSamples.of(assembly.module, assembly.loss, parts, test)
+    return PooledSamples.of(assembly.module, assembly.samples.loss, parts, test)
 
 
 def paper(method: str) -> str:

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from eris.audit.paper_measure import PaperMeasure, paper_measure
 from eris.audit.roc import Roc, roc
-from eris.audit.spv import SpvAttack, SpvSettings, TextScores, Tokens
+from eris.audit.spv import SpvAttack, SpvSettings, Tokens
 from eris.audit.statistics import Pooled, pooled
 from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
@@ -218,13 +218,13 @@ def observed(
                 yield from completed
 
 
-def scored(
-    attack: SpvAttack, texts: Texts, paraphrases: Tokens, targets: Sequence[Target],
-    advance: Advance,
-) -> tuple[TextScores, NDArray[np.bool_]]:  # fmt: skip
-    """Scores of the canaries against the targets, and which canaries were asked about."""
+def measured(
+    settings: SpvExperiment, attack: SpvAttack, texts: Texts, paraphrases: Tokens,
+    targets: Sequence[Target], advance: Advance,
+) -> dict[str, Measure]:  # fmt: skip
+    """The statistics of each kind of score of the canaries that the targets are asked about."""
     client, places = texts.client, texts.canaries
-    kinds = {name: np.zeros(len(places)) for name in ("spv", "loss", "difference")}
+    kinds = {name: np.zeros(len(places)) for name in ("spv", "difference", "loss")}
     asked = np.zeros(len(places), np.bool_)
     for number, target in enumerate(targets):
         written = attack.written(target.model, texts.prompts, number)
@@ -237,22 +237,13 @@ def scored(
             values[chosen] = getattr(some, name)
         asked |= chosen
         advance("a model attacked")
-    return TextScores(**{name: values[asked] for name, values in kinds.items()}), asked
-
-
-def measured(
-    scores: TextScores,
-    client: NDArray[np.int64],
-    included: NDArray[np.bool_],
-    settings: SpvExperiment,
-) -> dict[str, Measure]:
-    """The statistics of each kind of score."""
-    kinds = {"spv": scores.spv, "difference": scores.difference, "loss": scores.loss}
+    whose, truth = client[asked], texts.included[asked]
+    lots = {"seed": settings.seed, "draws": settings.draws}
     return {
         name: Measure(
-            roc(values, included),
-            pooled(values, included),
-            paper_measure(values[None], client, included, seed=settings.seed, draws=settings.draws),
+            roc(values[asked], truth),
+            pooled(values[asked], truth),
+            paper_measure(values[asked][None], whose, truth, **lots),
         )
         for name, values in kinds.items()
     }
@@ -283,8 +274,7 @@ def rows(
             if (sight.observer, sight.round) in known:
                 continue
             known.add((sight.observer, sight.round))
-            scores, asked = scored(attack, texts, paraphrases, sight.targets, advance)
-            measures = measured(scores, texts.client[asked], texts.included[asked], settings)
+            measures = measured(settings, attack, texts, paraphrases, sight.targets, advance)
             yield SpvRow(method.name, sight.observer, sight.round, sight.visible, measures)
 
 

@@ -142,8 +142,7 @@ class Demo:
             trainer=MNIST,
         )
         options = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
-        shares = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
-        own = {name: {"training.options": share} for name, share in shares.items()}
+        own = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
         remove(self.folder, MAKER)
         federation = LocalFederation(self.folder, self.names, values, own, maker=MAKER)
         console.print(

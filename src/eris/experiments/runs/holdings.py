@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from eris.audit.candidates import Candidates
 from eris.core.errors import InvalidSetting, one_of
@@ -41,6 +42,8 @@ from eris.data.cache import recorded
 from eris.data.catalogue import PIXELS, Data
 from eris.data.own import OwnData, is_own, load_own
 from eris.experiments.runs.recipe import DataRecipe
+from eris.models.factorisation import mean_squared_error
+from eris.training.gradients import Loss
 
 Array = NDArray[Any]
 Task = Literal["classes", "ratings", "texts"]
@@ -68,6 +71,11 @@ class Holdings:
     test_targets: Array
     checksums: dict[str, str]
     """sha256 of the arrays in use as they were loaded, of the archive and of its files."""
+
+    @property
+    def loss(self) -> Loss:
+        """What clients minimise."""
+        return mean_squared_error if self.task == "ratings" else functional.cross_entropy
 
 
 def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) -> Holdings:

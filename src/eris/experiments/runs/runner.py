@@ -7,7 +7,6 @@ checkpoint ends with the same bits as one that was never stopped.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shutil
@@ -45,6 +44,7 @@ from eris.experiments.runs.store import (
     TRANSCRIPT,
     Line,
     Run,
+    free,
     timestamp,
 )
 from eris.files import replace
@@ -74,9 +74,7 @@ def start(recipe: Recipe, root: Path, progress: Progress) -> Run:
 def _folder(recipe: Recipe, root: Path) -> Path:
     """Where a run is kept: under its name, or under the time and a number if that is taken."""
     if recipe.name is None:
-        names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
-        now = timestamp()
-        return next(path for end in names if not (path := root / f"{now}{end}").exists())
+        return free(root, timestamp())
     if Path(recipe.name).name != recipe.name or not recipe.name or recipe.name[0] in ".-":
         expected = "a folder's name, without / and not beginning with . or -"
         raise InvalidSetting("name", recipe.name, expected)
@@ -281,34 +279,25 @@ def _totals(traffic: Counter[tuple[int, str]], place: int) -> Counter[Any]:
     return total
 
 
-class Stop:
-    """Whether the process was asked to stop; the second time it stops at once."""
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def __bool__(self) -> bool:
-        return self._asked
-
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """What a signal does."""
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-
-
 @contextmanager
-def asked_to_stop() -> Iterator[Stop]:
-    """Inside the block SIGINT and SIGTERM are noted instead of ending the process.
+def asked_to_stop() -> Iterator[list[int]]:
+    """Inside the block SIGINT and SIGTERM are noted instead of ending the process; the second ends
+    it at once.
 
     Python hands signals to the main thread only; in another one nothing is noted.
     """
-    stop = Stop()
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
     here = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
-    before = {number: signal.signal(number, stop.ask) for number in numbers}
+    before = {number: signal.signal(number, ask) for number in numbers}
     try:
-        yield stop
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
