@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from eris.core.errors import InvalidSetting, PrecisionWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
-from eris.protocol.transcript import Transcript
+from eris.protocol.transcript import Record, Transcript
 from eris.protocol.view import View
 from eris.runtimes.station import Report, Traffic
 
@@ -136,6 +136,14 @@ class Session:
             tuple(report.refused),
             clients=report.clients,
         )
+
+    def rounds_seen(self, rounds: int) -> Iterator[tuple[int, list[Record]]]:
+        """Rounds up to a last one, each with its messages, which are then no longer kept."""
+        assert self.transcript is not None
+        while self.round < rounds:
+            self.step()
+            records, self.transcript.records = self.transcript.records, []
+            yield self.round, records
 
     def note_views(self, *rounds: int) -> None:
         """Who takes part in rounds belongs to the transcript, where it differs between them."""

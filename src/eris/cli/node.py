@@ -64,13 +64,11 @@ def init(
     path = place / "node.toml"
     if path.exists():
         raise InvalidSetting("node.toml", str(path), "a folder without one: it is not overwritten")
-    values: dict[str, Any] = {
+    given = {
         "node.listen": listen,
         "federation.name": federation,
         "federation.rounds": rounds,
         "training.trainer": trainer,
-    }
-    given = {
         "node.address": address,
         "membership.directory": directory,
         "membership.directory_name": directory_name,
@@ -78,7 +76,7 @@ def init(
         "membership.roster": roster,
         "membership.start_with": start_with,
     }
-    values |= {key: value for key, value in given.items() if value is not None}
+    values = {key: value for key, value in given.items() if value is not None}
     text = NodeSettings.template(name, values)
     place.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")

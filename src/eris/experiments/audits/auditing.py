@@ -125,10 +125,8 @@ class Outcome:
 
     def others(self) -> dict[str, Any]:
         """The figures of all other attacks."""
-        found: dict[str, Any] = {}
-        for name, report in self.reports.items():
-            found |= {} if name == Membership.name else report.figures()
-        return found
+        others = (report for name, report in self.reports.items() if name != Membership.name)
+        return {title: rows for report in others for title, rows in report.figures().items()}
 
     def to_json(self) -> dict[str, Any]:
         """All figures as JSON has them; what is infinite is null."""
@@ -267,9 +265,7 @@ def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = No
         assert frame is not None
         training.note_views(*range(1, rounds + 1))  # they say who will be there to look
         audit = Audit(subject_of(assembly, frame), options)
-        for round in range(1, rounds + 1):
-            training.step()
-            records, frame.records = frame.records, []
+        for round, records in training.rounds_seen(rounds):
             audit.take(round, records)
             if tell is not None:
                 tell(round, rounds)

@@ -135,11 +135,7 @@ def _tried(
     owners: dict[int, int] = {}
     attack = Linking(_holdings(assembly), owners, most=PIECES, seed=settings.seed)
     with assembly.training(record=True) as training:
-        transcript = training.transcript
-        assert transcript is not None
-        for round in range(1, settings.rounds + 1):
-            training.step()
-            records, transcript.records = transcript.records, []
+        for round, records in training.rounds_seen(settings.rounds):
             owners |= true_owners(agreed, records)
             show(watch, round, records, [attack])
             advance()

@@ -209,10 +209,9 @@ def observed(
         transcript = session.transcript
         assert transcript is not None
         watcher = (Owners if transcript.owners else Neighbours)(transcript, federation.initial)
-        for round in range(1, settings.rounds + 1):
-            session.step()
-            completed = watcher.see(round, transcript.records)
-            transcript.records.clear()  # a round is hundreds of megabytes
+        for round, records in session.rounds_seen(settings.rounds):
+            completed = watcher.see(round, records)
+            records.clear()  # a round is hundreds of megabytes
             advance(f"{method.name} round {round}")
             if round in settings.attacked:
                 yield from completed

@@ -285,7 +285,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     >>> differences(Recipe(seed=1), Recipe(seed=2))
     ['seed: 1, now 2']
     """
-    one, other = _identity(before), _identity(after)
+    one, other = identity(before), identity(after)
     return [
         f"{key}: {_shown(one.get(key))}, now {_shown(other.get(key))}"
         for key in dict.fromkeys([*one, *other])
@@ -301,7 +301,8 @@ def flat(table: Table, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _identity(recipe: Recipe) -> dict[str, Any]:
+def identity(recipe: Recipe) -> dict[str, Any]:
+    """Every value by its key, of what makes a run the run it is."""
     passing = {
         f"{table.title}.{item.name}"
         for table in subtables(Recipe).values()

@@ -19,12 +19,11 @@ from eris.core.errors import InvalidSetting, did_you_mean, one_of
 from eris.experiments.figures import NOTHING, figure, panels, saved
 from eris.experiments.runs.checkpoint import RunDamaged
 from eris.experiments.runs.progress import described, size
-from eris.experiments.runs.recipe import flat
+from eris.experiments.runs.recipe import identity
 from eris.experiments.runs.store import Line, Run
 
 DERIVED = ("held_out_", "node_")
 LOWER_IS_BETTER = ("loss", "rmse")
-NOT_COMPARED = {"name", "engine.checkpoint_every"}
 
 
 @dataclass(frozen=True)
@@ -189,10 +188,10 @@ def comparison(runs: Sequence[Run]) -> Table:
         if set(cells) != {NOTHING}:
             table.add_row(row, *cells)
     table.add_section()
-    settings = [flat(run.recipe) for run in runs]
+    settings = [identity(run.recipe) for run in runs]
     for key in dict.fromkeys(itertools.chain.from_iterable(settings)):
         values = [NOTHING if one.get(key) is None else str(one[key]) for one in settings]
-        if len(set(values)) > 1 and key not in NOT_COMPARED and key != "method.name":
+        if len(set(values)) > 1 and key != "method.name":
             table.add_row(key, *(Text(value) for value in values))
     return table
 
