@@ -166,8 +166,9 @@ def test_costs_are_means_over_clients_and_rounds() -> None:
     history = tuple(RoundRecord(i + 1, r.traffic, r.included) for i, r in enumerate(rounds))
     one = np.ones(1, np.float32)
     fit = Fit(one, history, View.central(["a", "b"]), "", (one,), None)
-    # The server's traffic is nobody's among the clients.
+    # The server's traffic is nobody's among the clients, but it is the busiest.
     assert fit.sent() == fit.sent("Contribution") == (10 + 30 + 20) / 4
     assert fit.received() == fit.received("Result") == (5 + 5 + 5) / 4
     assert fit.sent("Result") == fit.received("Contribution") == 0
+    assert fit.busiest() == (10 + 30 + 20 + 5 + 5 + 5) / 2
     assert fit.metrics == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,6 +204,14 @@ class Fit:
     def received(self, *kinds: str) -> float:
         """Mean encoded bytes a client is sent in a round it takes part in."""
         return self._per_client(lambda traffic: traffic.received, kinds)
+
+    def busiest(self) -> float:
+        """Mean encoded bytes a round at the busiest member, sent and received together."""
+        load: Counter[int] = Counter()
+        for record in self.history:
+            for (member, _), size in (record.traffic.sent + record.traffic.received).items():
+                load[member] += size
+        return max(load.values(), default=0) / len(self.history)
 
     def save(self, path: str | Path) -> None:
         """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
