@@ -29,8 +29,8 @@ from eris.audit.candidates import Candidates
 from eris.audit.gradients import SampleModel
 from eris.audit.membership import MembershipAudit
 from eris.audit.watch import Watch
-from eris.experiments.audits.canaries import canaries_of
 from eris.experiments.runs.assembly import Assembly, assemble
+from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.recipe import UNBIASED, Recipe
 
 CLIENTS, SAMPLES, CANARIES = 50, 16, 400
@@ -69,7 +69,7 @@ class AuditedRound:
     def __init__(self, assembly: Assembly, count: int) -> None:
         self.assembly, self.candidates = assembly, canaries(assembly, count)
         asked = self.candidates.inputs, self.candidates.targets
-        self.samples = SampleModel(assembly.module, assembly.loss, *asked)
+        self.samples = SampleModel(assembly.module, assembly.samples.loss, *asked)
         with assembly.training(record=True) as training:
             training.step()
             assert training.transcript is not None

@@ -87,11 +87,12 @@ class Federation:
             expected = f"one for each of {len(clients)} clients"
             raise InvalidSetting("names", len(self.names), expected)
         self.seed, self.sampled = seed, sampled
+        self._weights = [1] * len(clients) if samples is None else [int(s) for s in samples]
         self._sampling: Sampling | None = None
         self.rule = server_rule(rule) if isinstance(rule, str) else rule
         _check_names(settings)
         if isinstance(self.method, GossipMethod):
-            self._gossip = self._compose_gossip(self.method, samples, settings)
+            self._gossip = self._compose_gossip(self.method, settings)
             self.agreement = None
         else:
             self.agreement = self._agree(self.method, samples, settings)
@@ -107,8 +108,7 @@ class Federation:
         count = len(self.names) if self.sampled is None else self.sampled
         if not 1 <= count <= len(self.names):
             raise InvalidSetting("sampled", count, f"1 to {len(self.names)}, the clients")
-        weights = [1] * len(self.names) if samples is None else [int(s) for s in samples]
-        parts = method.compose(self.names[:count], weights[:count])
+        parts = method.compose(self.names[:count], self._weights[:count])
         if samples is None:
             parts.scheme.check_view(replace(parts.view, samples=None))
         if parts.scheme.lasting and self.sampled is not None:
@@ -132,7 +132,7 @@ class Federation:
         return Agreement(agreed, parts.view)
 
     def _compose_gossip(
-        self, method: GossipMethod, samples: Sequence[int] | None, settings: Mapping[str, Any]
+        self, method: GossipMethod, settings: Mapping[str, Any]
     ) -> GossipComposition:
         if self.sampled is not None:
             expected = "nothing: in gossip everyone has a model of its own"
@@ -142,9 +142,8 @@ class Federation:
         if not isinstance(self.rule, FedAvgRule):
             expected = "fedavg: nodes that gossip step by themselves"
             raise InvalidSetting("rule", self.rule.name, expected)
-        weights = [1] * len(self.names) if samples is None else [int(s) for s in samples]
         parts = method.compose_gossip(
-            self.names, len(self.initial), self.seed, self.rule.learning_rate, weights
+            self.names, len(self.initial), self.seed, self.rule.learning_rate, self._weights
         )
         self._privacy = parts.privacy
         return parts
@@ -167,7 +166,7 @@ class Federation:
         """
         if rounds < 1:
             raise InvalidSetting("rounds", rounds, "at least 1")
-        noise, budget = self._noise(rounds)
+        noise, budget = self.noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical
         sampled = self._sampling.view if self._sampling is not None else None
@@ -219,21 +218,7 @@ class Federation:
                     bar.advance(task)
                     if done.metrics:
                         bar.update(task, note=_note(done.metrics))
-            return self._finish(session, history)
-
-    def _finish(self, session: Session, history: Sequence[RoundRecord]) -> Fit:
-        model, models = session.model, tuple(session.models())
-        if session.transcript is not None:
-            session.transcript.final_model = model
-        return Fit(
-            model,
-            tuple(history),
-            session.view,
-            session.settings,
-            models,
-            session.transcript,
-            session.privacy,
-        )
+            return session.outcome(history)
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -283,7 +268,7 @@ class Federation:
 
         return RayStations(build, stations)
 
-    def _noise(self, rounds: int) -> tuple[PerSampleNoise | None, Budget | None]:
+    def noise(self, rounds: int) -> tuple[PerSampleNoise | None, Budget | None]:
         """The noise of a method with local privacy, and what a whole training spends."""
         privacy: LocalPrivacy | None = self._privacy
         if privacy is None:

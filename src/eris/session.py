@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -14,7 +15,7 @@ from safetensors.numpy import save_file
 from eris.core.errors import InvalidSetting, PrecisionWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
-from eris.protocol.transcript import Transcript
+from eris.protocol.transcript import Record, Transcript
 from eris.protocol.view import View
 from eris.runtimes.station import Report, Traffic
 
@@ -29,23 +30,18 @@ class Engine(Protocol):
 
     def run_round(self, round: int) -> Report:
         """One round."""
-        ...
 
     def models(self) -> dict[int, Vector]:
         """The models of the members by number; a single one where all hold the same."""
-        ...
 
     def state(self) -> Mapping[str, Vector]:
         """Everything that is needed to continue from the end of a round."""
-        ...
 
     def restore(self, round: int, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()`` after a round."""
-        ...
 
     def close(self) -> None:
         """Give back what the engine holds."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,6 +69,11 @@ class RoundRecord:
     """What ``evaluate`` said of the model, in rounds in which it was asked."""
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """What clients said of their own training."""
+
+
+def payers(view: View) -> frozenset[int]:
+    """Whose bytes are the clients'; in gossip the other members are their own virtual nodes."""
+    return frozenset(view.clients if view.owners else range(len(view.members)))
 
 
 class Session:
@@ -137,6 +138,14 @@ class Session:
             clients=report.clients,
         )
 
+    def rounds_seen(self, rounds: int) -> Iterator[tuple[int, list[Record]]]:
+        """Rounds up to a last one, each with its messages, which are then no longer kept."""
+        assert self.transcript is not None
+        while self.round < rounds:
+            self.step()
+            records, self.transcript.records = self.transcript.records, []
+            yield self.round, records
+
     def note_views(self, *rounds: int) -> None:
         """Who takes part in rounds belongs to the transcript, where it differs between them."""
         if self.transcript is not None and self._views is not None:
@@ -151,6 +160,13 @@ class Session:
         self.engine.restore(round, state)
         self.round = round
         self.note_views(*range(1, round + 1))
+
+    def outcome(self, history: Sequence[RoundRecord]) -> Fit:
+        """What the training has come to, with its rounds so far."""
+        model, models, kept = self.model, tuple(self.models()), self.transcript
+        if kept is not None:
+            kept.final_model = model
+        return Fit(model, tuple(history), self.view, self.settings, models, kept, self.privacy)
 
     def close(self) -> None:
         """Give back what the engine holds."""
@@ -191,11 +207,10 @@ class Fit:
 
     def busiest(self) -> float:
         """Mean encoded bytes a round at the busiest member, sent and received together."""
-        load: dict[int, int] = {}
+        load: Counter[int] = Counter()
         for record in self.history:
-            for traffic in (record.traffic.sent, record.traffic.received):
-                for (member, _), size in traffic.items():
-                    load[member] = load.get(member, 0) + size
+            for (member, _), size in (record.traffic.sent + record.traffic.received).items():
+                load[member] += size
         return max(load.values(), default=0) / len(self.history)
 
     def save(self, path: str | Path) -> None:
@@ -207,16 +222,14 @@ class Fit:
     def _per_client(
         self, way: Callable[[Traffic], Mapping[tuple[int, str], int]], kinds: Sequence[str]
     ) -> float:
-        clients = set(self.view.clients)
-        # In gossip the other members are the clients' own virtual nodes.
-        payers = clients if self.view.owners else set(range(len(self.view.members)))
+        paying = payers(self.view)
         means = [
             sum(
                 size
                 for (member, kind), size in way(record.traffic).items()
-                if member in payers and (not kinds or kind in kinds)
+                if member in paying and (not kinds or kind in kinds)
             )
-            / (len(record.clients) or len(clients))
+            / (len(record.clients) or len(self.view.clients))
             for record in self.history
         ]
         return sum(means) / len(means)

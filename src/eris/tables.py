@@ -353,25 +353,26 @@ def located(path: Path, origins: Mapping[str, str] | None = None) -> Iterator[No
 # -- writing ----------------------------------------------------------------------------------
 
 
+def own(table: Table) -> dict[str, Any]:
+    """The values in a table itself, further keys too; what is unset is None."""
+    found = {item.name: getattr(table, item.name) for item, _ in settings_of(type(table))}
+    rest = further_field(type(table))
+    return found if rest is None else found | getattr(table, rest)
+
+
 def mapping(table: Table) -> dict[str, Any]:
     """The table as nested mappings, without what is unset: the inverse of :func:`read`."""
-    found = {item.name: getattr(table, item.name) for item, _ in settings_of(type(table))}
-    made = {key: value for key, value in found.items() if value is not None}
-    if (rest := further_field(type(table))) is not None:
-        made |= getattr(table, rest)
+    made = {key: value for key, value in own(table).items() if value is not None}
     return made | {key: mapping(getattr(table, key)) for key in subtables(type(table))}
 
 
 def written(table: Table) -> Iterator[str]:
     """The lines of a table in TOML; what is unset is a comment, for TOML has no word for it."""
-    for item, _ in settings_of(type(table)):
-        value = getattr(table, item.name)
+    empty = {item.name: item.metadata["empty"] for item, _ in settings_of(type(table))}
+    for key, value in own(table).items():
         if value is None:
-            yield f"# {item.name}: {item.metadata['empty'] or 'not set'}"
+            yield f"# {key}: {empty[key] or 'not set'}"
         else:
-            yield f"{item.name} = {toml_value(value)}"
-    if (rest := further_field(type(table))) is not None:
-        for key, value in getattr(table, rest).items():
             yield f"{toml_key(key)} = {toml_value(value)}"
     for name in subtables(type(table)):
         yield from ("", f"[{name}]")

@@ -22,7 +22,7 @@ from eris.experiments.audits import auditing
 from eris.experiments.audits.auditing import AuditOptions, audit_live, audit_transcript
 from eris.experiments.runs import runner
 from eris.experiments.runs.assembly import assemble
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.methods.shatter import Shatter
 from support.audits import METHODS, ROUNDS, digits, subject
 from support.command import Eris
@@ -113,7 +113,7 @@ def test_the_command_prints_and_writes_any_report(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    runner.start(digits("eris", name="r"), tmp_path / "runs", Silent())
+    runner.start(digits("eris", name="r"), tmp_path / "runs", Progress())
     eris = Eris(monkeypatch, capsys)
     asked = ("audit", "r", "--as", "aggregator:2", "--as", "final-model", "--attack", "counting")
     assert eris(*asked) == 0, eris.err

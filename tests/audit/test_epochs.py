@@ -23,7 +23,7 @@ from eris.experiments.audits.files import load, observers_of, subject_of_run, wh
 from eris.experiments.audits.observers import named
 from eris.experiments.runs import runner
 from eris.experiments.runs.assembly import Assembly, assemble
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.store import TRANSCRIPT, Line
 from eris.protocol.codec import encode
 from eris.protocol.messages import Result
@@ -137,16 +137,16 @@ def test_a_run_that_was_stopped_is_audited_as_if_it_had_not(tmp_path: Path) -> N
     class Stop(Exception):
         """A kill, as far as a process can play it."""
 
-    class Twice(Silent):
+    class Twice(Progress):
         def round(self, line: Line) -> None:
             if line["round"] == 2:
                 raise Stop
 
     recipe = digits("dsc", name="r", **SAMPLED)
-    whole = runner.start(recipe, tmp_path / "whole", Silent())
+    whole = runner.start(recipe, tmp_path / "whole", Progress())
     with pytest.raises(Stop):
         runner.start(recipe, tmp_path / "cut", Twice())
-    cut = runner.start(recipe, tmp_path / "cut", Silent())
+    cut = runner.start(recipe, tmp_path / "cut", Progress())
     figures = []
     for run in (whole, cut):
         transcript = load(run.path / TRANSCRIPT)

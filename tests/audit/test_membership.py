@@ -19,9 +19,9 @@ from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.experiments.audits.auditing import AuditOptions, Subject, audit_live, audit_transcript
-from eris.experiments.audits.canaries import canaries_of
 from eris.experiments.audits.observers import named, usual
 from eris.experiments.runs.assembly import assemble
+from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.recipe import Recipe
 from eris.federation import Federation
 from eris.methods.eris import ERIS

@@ -11,7 +11,8 @@ import pytest
 
 from eris.experiments.audits.shatter_privacy import FIGURE
 from eris.experiments.audits.tables import AUDITS
-from eris.experiments.runs.printed import NOTHING, printed, tables
+from eris.experiments.figures import NOTHING
+from eris.experiments.runs.printed import printed, tables
 from eris.experiments.runs.reproduce import EXPERIMENTS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,7 +14,7 @@ from eris.core.streams import Stream
 from eris.data.idx import encode_idx
 from eris.data.images import IDX_FILES
 from eris.experiments.runs import runner
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.store import CHECKPOINT, CLIENTS, MODEL, TRANSCRIPT, Run
 from support.background import IGNORING
 
@@ -82,9 +82,9 @@ def test_killed_and_stopped_runs_end_like_one_that_was_left_alone(
     assert "stopped after round 5 of 6" in stopped.stdout
     assert stopped.stdout.splitlines()[-1].split() == ["eris", "run", "--resume", "cut"]
 
-    finished = runner.resume(Run(cut.path), Silent())
+    finished = runner.resume(Run(cut.path), Progress())
     # In this process, from the recipe that the killed one wrote down.
-    alone = runner.start(cut.recipe.changed({"name": "alone"}), tmp_path / "runs", Silent())
+    alone = runner.start(cut.recipe.changed({"name": "alone"}), tmp_path / "runs", Progress())
     assert alone.recipe == cut.recipe.changed({"name": "alone"})
     for name in (MODEL, TRANSCRIPT, CLIENTS):
         assert (finished.path / name).read_bytes() == (alone.path / name).read_bytes(), name

@@ -17,7 +17,7 @@ import typer.main
 import eris as package
 from eris.cli.main import app
 from eris.experiments.runs import runner
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
 from eris.experiments.runs.store import Line, Run
 from eris.runtimes.grpc.tls import Identity
@@ -39,13 +39,13 @@ ELSEWHERE = Path("kept for the paper")
 QUICK = ("--as", "final-model")
 
 
-def made(name: str, progress: Silent | None = None, **changes: object) -> Run:
+def made(name: str, progress: Progress | None = None, **changes: object) -> Run:
     small = {
         "data.name": "digits", "data.clients": 4, "data.samples": 6, "training.rounds": 2,
         "data.canaries": 0.5, "model.name": "softmax", "name": name,
     }  # fmt: skip
     given = {key.replace("__", "."): value for key, value in changes.items()}
-    return runner.start(Recipe().changed({**small, **given}), ELSEWHERE, progress or Silent())
+    return runner.start(Recipe().changed({**small, **given}), ELSEWHERE, progress or Progress())
 
 
 @pytest.mark.parametrize("canaries", [0.5, 0.0])
@@ -76,7 +76,7 @@ def test_a_finished_run_is_run_again_as_told(eris: Eris) -> None:
 
 
 def stopped() -> None:
-    class Stop(Silent):
+    class Stop(Progress):
         def round(self, line: Line) -> None:
             raise KeyboardInterrupt
 

@@ -8,7 +8,7 @@ import pytest
 
 from eris.experiments.runs import runner
 from eris.experiments.runs.assembly import method_settings
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
 from eris.methods import registry
 
@@ -39,7 +39,7 @@ def test_ratings_are_scored_by_their_error(tmp_path: Path) -> None:
             "model.dimensions": 3,
         }
     )
-    run = runner.start(recipe, tmp_path / "runs", Silent())
+    run = runner.start(recipe, tmp_path / "runs", Progress())
     assert run.recipe.data.clients == 6
     assert run.recipe.model.name == "matrix-factorisation"
     assert run.recipe.model.settings["dimensions"] == 3

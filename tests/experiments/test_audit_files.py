@@ -23,7 +23,7 @@ from eris.experiments.audits.auditing import AuditOptions, audit_transcript
 from eris.experiments.audits.candidate_files import candidates_of
 from eris.experiments.audits.tables import AuditRow, AuditTable
 from eris.experiments.runs import runner
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import UNBIASED, Recipe
 from eris.experiments.runs.reproduce import EXPERIMENTS
 from eris.experiments.runs.store import TRANSCRIPT, Run
@@ -63,7 +63,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("few", few),
     ):
         shared = {k: v for k, v in SMALL.items() if name != "gossip" or k != "method.aggregators"}
-        runner.start(Recipe().changed({**shared, **changes, "name": name}), folder, Silent())
+        runner.start(Recipe().changed({**shared, **changes, "name": name}), folder, Progress())
     damaged = folder / "damaged"
     Run.create(damaged, Recipe(), {})
     whole = (folder / "good" / TRANSCRIPT).read_bytes()
@@ -337,7 +337,8 @@ def test_reproduce_audits_a_table_and_names_all_of_them(
         AuditRow(f"A = {count}", {"method.aggregators": count}, "55.6", ("aggregator",), at=count)
         for count in (2, 3)
     )
-    table = AuditTable("tiny", "A small table", {**base, "data.canaries": 0.5}, rows, 2, "owners")
+    base["data.canaries"] = 0.5
+    table = AuditTable("tiny", "A small table", base, rows, every=2, curve="owners")
     monkeypatch.setattr(audit_tables, "AUDITS", {"tiny": table})
     for again in (False, True):
         asked = ("--seeds", "1", "--first-seed", "4", "--picture", "t.png")

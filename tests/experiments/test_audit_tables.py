@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from eris.experiments.audits.tables import AUDITS, AuditRow, AuditTable, Line, audited, draw, shown
+from eris.experiments.audits.tables import AUDITS, AuditRow, AuditTable, audited, draw, line, shown
 from eris.experiments.runs.assembly import _method
 
 SMALL = {
@@ -66,23 +66,23 @@ def test_outcomes_are_kept_and_not_computed_again(tmp_path: Path) -> None:
 
 def test_a_table_and_its_picture_show_what_was_found(tmp_path: Path) -> None:
     outcomes = audited(TABLE, [0, 1], tmp_path)
-    line = Line.of(outcomes["ERIS"])
+    found = line(outcomes["ERIS"])
     joint = [
-        found["pooled"]["accuracy"]
+        one["pooled"]["accuracy"]
         for outcome in outcomes["ERIS"]
-        for found in outcome["findings"]
-        if (found["observer"], found["score"]) == ("aggregator 0", "joint")
+        for one in outcome["findings"]
+        if (one["observer"], one["score"]) == ("aggregator 0", "joint")
     ]
-    assert line.joint == pytest.approx(sum(joint) / 2)
-    assert line.joint is not None
-    assert line.mean is not None
-    assert line.worst is not None
-    assert line.worst >= line.mean
-    assert Line.of(outcomes["FedAvg"]).mean is None, "there is one server"
+    assert found["joint"] == pytest.approx(sum(joint) / 2)
+    assert found["joint"] is not None
+    assert found["mean"] is not None
+    assert found["worst"] is not None
+    assert found["worst"] >= found["mean"]
+    assert line(outcomes["FedAvg"])["mean"] is None, "there is one server"
     console = Console(width=250, record=True, file=io.StringIO())
     console.print(shown(TABLE, outcomes))
     text = console.export_text()
     assert "60.0 ± 1.0" in text
-    assert f"{100 * line.joint:.1f}" in text
+    assert f"{100 * found['joint']:.1f}" in text
     draw(TABLE, outcomes, tmp_path / "new" / "curve.png")
     assert (tmp_path / "new" / "curve.png").read_bytes().startswith(b"\x89PNG")

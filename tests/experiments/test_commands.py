@@ -162,6 +162,7 @@ BAD = [
     (["compare", "nothing"], "expected one of the runs"),
     (["compare", "a", "--metric", "loss"], "--picture beside it"),
     (["methods", "shater"], "(did you mean 'shatter'?)"),
+    (["reproduce", "mnits"], "(did you mean 'mnist'?)"),
 ]
 
 
@@ -213,9 +214,9 @@ def test_a_cache_that_cannot_be_written_to_is_refused_at_once(
 
 def test_a_changed_recipe_lists_what_differs(eris: Eris, stripes: Path) -> None:
     from eris.experiments.runs import runner
-    from eris.experiments.runs.progress import Silent
+    from eris.experiments.runs.progress import Progress
 
-    class Stop(Silent):
+    class Stop(Progress):
         def round(self, line: store.Line) -> None:
             raise KeyboardInterrupt
 

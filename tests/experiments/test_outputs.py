@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eris.experiments.runs import runner, store
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
 from eris.experiments.runs.store import Run
 from support.command import Eris
@@ -19,7 +19,7 @@ SMALL = {"data.clients": 4, "data.samples": 8, "training.rounds": 2, "data.canar
 @pytest.fixture
 def run(tmp_path: Path, stripes: Path, eris: Eris) -> Run:
     asked = {**SMALL, "data.path": str(stripes), "engine.record": True, "name": "one"}
-    return runner.start(Recipe().changed(asked), Path("runs"), Silent())
+    return runner.start(Recipe().changed(asked), Path("runs"), Progress())
 
 
 COMMANDS = [
@@ -113,7 +113,7 @@ def test_what_is_missing_cut_or_changed_is_told(file: str, run: Run, eris: Eris)
 
 
 def test_a_history_shorter_than_its_checkpoint_is_damage(run: Run, eris: Eris) -> None:
-    class Stop(Silent):
+    class Stop(Progress):
         def round(self, line: store.Line) -> None:
             raise KeyboardInterrupt
 

@@ -10,8 +10,8 @@ import pytest
 
 from eris.core.errors import InvalidSetting
 from eris.experiments.audits.tables import AUDITS
-from eris.experiments.runs.compared import COMPARED
-from eris.experiments.runs.printed import NOTHING, printed, tables
+from eris.experiments.figures import NOTHING
+from eris.experiments.runs.printed import COMPARED, printed, tables
 from eris.experiments.runs.reproduce import EXPERIMENTS
 from eris.methods.eris import ERIS, KEPT_SHARES
 

@@ -22,7 +22,7 @@ from eris.data import iid, load_mnist
 from eris.experiments.runs import runner, store
 from eris.experiments.runs.assembly import assemble
 from eris.experiments.runs.checkpoint import STATE, RunDamaged
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import UNBIASED, Recipe
 from eris.experiments.runs.store import Line, Run
 from eris.models.lenet import lenet5
@@ -54,7 +54,7 @@ def small(stripes: Path, **changes: Any) -> Recipe:
     return Recipe().changed({**SMALL, "data.path": str(stripes), **given})
 
 
-class At(Silent):
+class At(Progress):
     """Does something after a round."""
 
     def __init__(self, round: int, what: Callable[[], None]) -> None:
@@ -91,7 +91,7 @@ def kept(run: Run) -> dict[str, Any]:
 
 def test_a_run_is_the_training_it_says_it_is(stripes: Path, tmp_path: Path) -> None:
     recipe = small(stripes, training__path="loop", method__kept_fraction=0.3)
-    run = runner.start(recipe, tmp_path, Silent())
+    run = runner.start(recipe, tmp_path, Progress())
     data = load_mnist(stripes)
     module = lenet5(0)
     clients = torch_clients(
@@ -149,7 +149,7 @@ def test_only_the_owner_reads_the_models_and_messages_of_a_run(
 
 def test_bytes_of_clients_are_told_from_those_of_a_server(stripes: Path, tmp_path: Path) -> None:
     recipe = small(stripes, method__name="fedavg", training__rounds=1)
-    run = runner.start(recipe, tmp_path, Silent())
+    run = runner.start(recipe, tmp_path, Progress())
     (line,) = run.rounds()
     up, down = line["sent"]["Contribution"], line["sent"]["Result"]
     assert set(line["sent"]) == set(line["received"]) == {"Contribution", "Result"}
@@ -161,7 +161,7 @@ def test_bytes_of_clients_are_told_from_those_of_a_server(stripes: Path, tmp_pat
 
 
 def test_what_is_kept_says_what_it_ran_on(stripes: Path, tmp_path: Path) -> None:
-    run = runner.start(small(stripes, training__rounds=1), tmp_path, Silent())
+    run = runner.start(small(stripes, training__rounds=1), tmp_path, Progress())
     assert {path.name for path in run.path.iterdir()} == {
         "recipe.toml", "run.json", "run.lock", "rounds.jsonl", "clients.jsonl", "model.safetensors",
     }  # fmt: skip
@@ -201,14 +201,14 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
     changes: dict[str, Any], stripes: Path, tmp_path: Path
 ) -> None:
     recipe = small(stripes, **{"training__rounds": 4, **changes})
-    whole = kept(runner.start(recipe, tmp_path / "whole", Silent()))
+    whole = kept(runner.start(recipe, tmp_path / "whole", Progress()))
     stopped = runner.start(recipe, tmp_path / "cut", At(1, terminate))
     assert (stopped.state, len(stopped.rounds())) == ("interrupted", 1)
     # Once more, dead this time: round 3 was noted after the checkpoint of round 2.
     with pytest.raises(Died):
         runner.resume(stopped, At(3, die))
     assert (stopped.state, len(stopped.rounds())) == ("interrupted", 3)
-    again = runner.start(recipe, tmp_path / "cut", Silent())
+    again = runner.start(recipe, tmp_path / "cut", Progress())
     assert again.state == "finished"
     assert kept(again) == whole
     assert len(whole["rounds"]) == 4
@@ -216,31 +216,31 @@ def test_a_stopped_run_goes_on_to_the_same_bits(
 
 def test_any_round_will_do_to_stop_at(stripes: Path, tmp_path: Path) -> None:
     recipe = small(stripes, method__kept_fraction=0.3, engine__record=True)
-    whole = kept(runner.start(recipe, tmp_path / "whole", Silent()))
+    whole = kept(runner.start(recipe, tmp_path / "whole", Progress()))
     for number, (stop, how) in enumerate([(1, die), (2, terminate), (2, die), (5, die)]):
         root = tmp_path / str(number)
         with pytest.raises(Died) if how is die else contextlib.nullcontext():
             runner.start(recipe, root, At(stop, how))
         with (root / "small" / store.ROUNDS).open("ab") as file:
             file.write(b'{"round": 9')
-        assert kept(runner.start(recipe, root, Silent())) == whole
+        assert kept(runner.start(recipe, root, Progress())) == whole
     transcript = Transcript.load(tmp_path / "whole" / "small" / store.TRANSCRIPT)
     assert {c.header.round for c in transcript.as_aggregator(0).contributions()} == set(range(1, 6))
 
 
 def test_faults_in_mid_round_start_over(stripes: Path, tmp_path: Path) -> None:
     recipe = small(stripes, faults__delay=0.2, faults__crash=0.1, engine__record=True)
-    whole = kept(runner.start(recipe, tmp_path / "whole", Silent()))
+    whole = kept(runner.start(recipe, tmp_path / "whole", Progress()))
     stopped = runner.start(recipe, tmp_path / "cut", At(3, terminate))
     assert not (stopped.path / store.CHECKPOINT).exists()
-    assert kept(runner.resume(stopped, Silent())) == whole
+    assert kept(runner.resume(stopped, Progress())) == whole
 
 
 def test_the_same_seed_gives_the_same_run_and_another_does_not(
     stripes: Path, tmp_path: Path
 ) -> None:
     runs = [
-        kept(runner.start(small(stripes, name=name, seed=seed), tmp_path, Silent()))
+        kept(runner.start(small(stripes, name=name, seed=seed), tmp_path, Progress()))
         for name, seed in (("a", 0), ("b", 0), ("c", 1))
     ]
     assert runs[0] == runs[1]
@@ -252,15 +252,15 @@ def test_a_run_resumes_only_as_itself(stripes: Path, tmp_path: Path) -> None:
     stopped = runner.start(recipe, tmp_path, At(2, terminate))
     changed = recipe.changed({"training.momentum": 0.5, "method.aggregators": 2})
     with pytest.raises(InvalidSetting) as refused:
-        runner.start(changed, tmp_path, Silent())
+        runner.start(changed, tmp_path, Progress())
     assert "training.momentum: 0.9, now 0.5; method.aggregators: not set, now 2" in str(
         refused.value
     )
     assert len(stopped.rounds()) == 2
-    finished = runner.resume(stopped, Silent(), recipe.changed({"engine.checkpoint_every": 5}))
+    finished = runner.resume(stopped, Progress(), recipe.changed({"engine.checkpoint_every": 5}))
     assert finished.state == "finished"
     with pytest.raises(InvalidSetting, match="one that is not finished"):
-        runner.resume(finished, Silent())
+        runner.resume(finished, Progress())
 
 
 def test_other_data_or_another_initial_model_is_not_the_same_run(
@@ -272,10 +272,10 @@ def test_other_data_or_another_initial_model_is_not_the_same_run(
     with pytest.raises(
         InvalidSetting, match=r"sha256 of train of the data mnist is .* with which small started"
     ):
-        runner.resume(stopped, Silent())
+        runner.resume(stopped, Progress())
     stopped.note(data=record["data"], model={**record["model"], "initial": "00"})
     with pytest.raises(InvalidSetting, match="initial of the model"):
-        runner.resume(stopped, Silent())
+        runner.resume(stopped, Progress())
 
 
 def test_a_checkpoint_of_another_training_is_refused_before_any_round(
@@ -286,11 +286,11 @@ def test_a_checkpoint_of_another_training_is_refused_before_any_round(
     record.write_text(record.read_text().replace("min_included", "min_excluded"))
     before = (stopped.path / store.ROUNDS).read_bytes()
     with pytest.raises(RunDamaged, match="is of a training with other settings"):
-        runner.resume(stopped, Silent())
+        runner.resume(stopped, Progress())
     state = record.with_name("state.safetensors")
     state.write_bytes(state.read_bytes()[:-1])
     with pytest.raises(RunDamaged, match="the sha256 of state"):
-        runner.resume(stopped, Silent())
+        runner.resume(stopped, Progress())
     assert (stopped.path / store.ROUNDS).read_bytes() == before
 
 
@@ -303,7 +303,7 @@ def test_a_failure_is_noted_and_the_run_can_go_on(stripes: Path, tmp_path: Path)
     failed = Run(tmp_path / "small")
     assert failed.state == "interrupted"
     assert failed.about["error"] == "RuntimeError: no memory left"
-    finished = runner.resume(failed, Silent())
+    finished = runner.resume(failed, Progress())
     assert (finished.state, finished.about["error"]) == ("finished", None)
 
 
@@ -324,7 +324,7 @@ def test_runs_without_a_name_get_the_time_and_never_meet(
     monkeypatch.setattr(runner, "timestamp", lambda: "20260101-000000")
     recipe = small(stripes, training__rounds=1)
     nameless = Recipe.from_toml(recipe.to_toml().replace('name = "small"\n', "", 1))
-    names = [runner.start(nameless, tmp_path, Silent()).name for _ in range(3)]
+    names = [runner.start(nameless, tmp_path, Progress()).name for _ in range(3)]
     assert names == ["20260101-000000", "20260101-000000-2", "20260101-000000-3"]
 
 
@@ -369,7 +369,7 @@ def test_a_bad_recipe_leaves_nothing_behind(
     changes: dict[str, Any], says: str, stripes: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        runner.start(small(stripes, **changes), tmp_path, Silent())
+        runner.start(small(stripes, **changes), tmp_path, Progress())
     assert says in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -377,15 +377,15 @@ def test_a_bad_recipe_leaves_nothing_behind(
 def test_a_folder_that_is_no_run_is_left_alone(stripes: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     with pytest.raises(InvalidSetting, match="holds no run"):
-        runner.start(small(stripes), tmp_path, Silent())
+        runner.start(small(stripes), tmp_path, Progress())
     with pytest.raises(OSError, match="small"):
-        runner.start(small(stripes), tmp_path / "small" / store.RECORD, Silent()).path.mkdir()
+        runner.start(small(stripes), tmp_path / "small" / store.RECORD, Progress()).path.mkdir()
 
 
 def test_held_out_samples_are_evaluated_beside_the_test_samples(
     stripes: Path, tmp_path: Path
 ) -> None:
-    run = runner.start(small(stripes, data__held_out=0.3), tmp_path, Silent())
+    run = runner.start(small(stripes, data__held_out=0.3), tmp_path, Progress())
     last = run.rounds()[-1]["metrics"]
     assert list(last) == ["accuracy", "loss", "held_out_accuracy", "held_out_loss"]
     samples = assemble(run.recipe).samples
@@ -396,7 +396,7 @@ def test_nodes_with_models_of_their_own_are_scored_one_by_one_at_the_end(
     stripes: Path, tmp_path: Path
 ) -> None:
     recipe = small(stripes, method__name="el", method__degree=2, training__rounds=2)
-    run = runner.start(recipe, tmp_path, Silent())
+    run = runner.start(recipe, tmp_path, Progress())
     assembly = assemble(recipe)
     with assembly.training() as training:
         training.step()

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from eris.core.errors import DataUnavailable
 from eris.experiments.runs import runner
 from eris.experiments.runs.assembly import assemble
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "a"]
@@ -53,7 +53,7 @@ def test_reviews_are_classified_and_the_encoder_is_named(
         "model.length": 6,
     }
     asked = Recipe().changed({**values, "model.path": str(encoder)})
-    run = runner.start(asked, tmp_path / "runs", Silent())
+    run = runner.start(asked, tmp_path / "runs", Progress())
     assert run.rounds()[-1]["metrics"]["accuracy"] == 1.0
     assert run.recipe.model.name == "minilm"
     assert str(encoder) in run.about["model"]["weights"]
@@ -62,4 +62,4 @@ def test_reviews_are_classified_and_the_encoder_is_named(
     # Without an encoder of one's own it is the fetched one, and it says how to fetch it.
     monkeypatch.setenv("ERIS_CACHE", str(tmp_path / "nothing"))
     with pytest.raises(DataUnavailable, match="eris data fetch minilm"):
-        runner.start(Recipe().changed(values), tmp_path / "other", Silent())
+        runner.start(Recipe().changed(values), tmp_path / "other", Progress())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eris.experiments.audits.transcripts import TranscriptParts, write_transcript
+from eris.experiments.runs.checkpoint import TranscriptParts, write_transcript
 from eris.protocol.transcript import Transcript
 from eris.protocol.view import View
 

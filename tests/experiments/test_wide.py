@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from eris.experiments.audits.tables import AUDITS, shown
+from eris.experiments.figures import parts, widened
 from eris.experiments.runs import runner
-from eris.experiments.runs.progress import Silent
+from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
-from eris.experiments.runs.wide import parts, widened
 from support.command import Eris
 
 NARROW = 80
@@ -56,7 +56,7 @@ def test_no_command_prints_beyond_80_columns_or_cuts_a_word(
     names = ["a-rather-long-name-of-a-run-that-somebody-types", "b", "another-long-name-of-a-run"]
     for name, method in zip(names, ("eris", "fedavg-ldp", "soteriafl"), strict=True):
         recipe = Recipe().changed({**small, "name": name, "method.name": method})
-        runner.start(recipe, Path("runs"), Silent())
+        runner.start(recipe, Path("runs"), Progress())
     assert eris("ca", "init", "ca", "--federation", "x") == 0
     for member in ("anna", "a-member" + 11 * "-more"):
         assert eris("ca", "issue", member) == 0, eris.err

@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
+from eris.experiments.figures import parts, say, widened
 from eris.experiments.runs.extras import AUDIT, need
+from eris.experiments.runs.progress import bar
 from eris.experiments.runs.store import kept_runs
 
 if TYPE_CHECKING:
@@ -103,6 +98,7 @@ def audit(
     need(*AUDIT)
     from eris.experiments.audits import files
     from eris.experiments.audits.auditing import AuditOptions, audit_transcript
+    from eris.experiments.audits.candidate_files import candidates_of
     from eris.training.torch import single_threaded
 
     if not 0 <= delta < 1:
@@ -116,7 +112,7 @@ def audit(
     files.check_outputs(json, pictures)
     transcript = files.load(found.path)
     observers = files.observers_of(transcript, as_ or (), seed)
-    asked = _asked(candidates, transcript)
+    asked = None if candidates is None else candidates_of(candidates, transcript)
     own = (model, loss, initial, running_statistics)
     console = Console(highlight=False)
     # What there is to warn of was said when the run was made.
@@ -129,12 +125,6 @@ def audit(
         with telling(console, f"audit of {found.name}") as tell:
             outcome = audit_transcript(subject, transcript, options, tell)
     _show(console, outcome, subject, found.name, answered=answered, json=json, pictures=pictures)
-
-
-def _asked(path: Path | None, transcript: Transcript) -> Asked | None:
-    from eris.experiments.audits.candidate_files import candidates_of
-
-    return None if path is None else candidates_of(path, transcript)
 
 
 def _subject(
@@ -182,7 +172,6 @@ def _show(
 ) -> None:
     from eris.experiments.audits import report
     from eris.experiments.audits.pictures import draw
-    from eris.experiments.runs.wide import parts, widened
 
     widened(console, report.WIDTH)
     candidates = subject.candidates
@@ -192,24 +181,22 @@ def _show(
         report.write(report.document(outcome, name), json)
         made = draw(outcome, candidates, pictures)
         if made:
-            console.print(f"\nPictures: {', '.join(map(str, made))}", markup=False, soft_wrap=True)
+            say(f"\nPictures: {', '.join(map(str, made))}")
     else:
         for part in report.ranked(outcome, candidates, subject.frame.membership.members):
             console.print(part)
         report.write(report.scores_document(outcome, candidates, name), json)
         console.print("")
-    console.print(f"Figures: {json}", markup=False, soft_wrap=True)
+    say(f"Figures: {json}")
 
 
 @contextmanager
 def telling(console: Console, name: str) -> Iterator[Tell]:
     """A bar on a terminal, else one line."""
     if not console.is_terminal:
-        console.print(name, markup=False, soft_wrap=True)
+        say(name, console=console)
         yield lambda done, rounds: None
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, rounds: bar.update(task, completed=done, total=rounds)
+    with bar(console) as shown:
+        task = shown.add_task(name, total=None)
+        yield lambda done, rounds: shown.update(task, completed=done, total=rounds)

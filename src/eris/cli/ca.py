@@ -11,6 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from eris.experiments.figures import say
+
 app = typer.Typer(
     help="""The certificates by which members know each other.
 
@@ -44,7 +46,7 @@ def init(
     from eris.runtimes.grpc.tls import create_authority
 
     create_authority(folder, federation, days=days)
-    _say(
+    say(
         f"The authority of {federation!r} is in {folder}.",
         "  ca.key  stays here, offline: whoever has it can make members",
         "  ca.pem  is no secret; every member gets it with its certificate",
@@ -90,14 +92,14 @@ def issue(
     place = files.certificate.parent
     in_place = (place / "node.toml").exists()
     if renew and not made.new_key:
-        _say(
+        say(
             f"{name} has a new certificate, until {until}; its key is the same.",
             f"{files.certificate} is where the node reads it: start the node again."
             if in_place
             else f"Copy {files.certificate} into the node's folder and start the node again.",
         )
         return
-    _say(
+    say(
         f"{name} has a certificate until {until}. "
         + (
             f"The node's folder, {place}, now has all three files; leave them there:"
@@ -110,7 +112,7 @@ def issue(
         f"{ca / 'ca.key'} goes nowhere.",
     )
     if renew:
-        _say(
+        say(
             f"Warning: neither {files.key.name} nor {files.certificate.name} was in "
             f"{files.certificate.parent}, so this is a new key. A directory that knows {name} by "
             "its old key will refuse it; if the old key is not lost, renew with --out and the "
@@ -138,10 +140,4 @@ def show(folder: Folder) -> None:
         table.add_row(record.name, pem.stamp(record.not_after), remaining, record.fingerprint[:16])
     Console(highlight=False).print(table)
     end = pem.stamp(authority.not_valid_after_utc)
-    _say(f"Authority {authority.subject.rfc4514_string()}, until {end}.")
-
-
-def _say(*lines: str) -> None:
-    console = Console(markup=False, highlight=False)
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    say(f"Authority {authority.subject.rfc4514_string()}, until {end}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -39,17 +38,7 @@ from eris.data.sources import WEIGHTS
 
 app = typer.Typer(help="Data sets: list, fetch, verify, partition.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="A data set, as `eris data list` names it.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the split.")]
-
-
-class Kind(StrEnum):
-    """The ways to split."""
-
-    iid = "iid"
-    dirichlet = "dirichlet"
-    by_class = "by-class"
-    by_user = "by-user"
-    quantity = "quantity"
+Kind = Literal["iid", "dirichlet", "by-class", "by-user", "quantity"]
 
 
 @app.command("list")
@@ -108,7 +97,7 @@ def verify_data(name: Name) -> None:
 @app.command("partition")
 def partition_data(
     name: Name,
-    kind: Annotated[Kind, typer.Option(help="How to split.")] = Kind.iid,
+    kind: Annotated[Kind, typer.Option(help="How to split.")] = "iid",
     clients: Annotated[
         int | None, typer.Option(min=1, help="How many; by-user: each user is one if left out.")
     ] = None,
@@ -124,7 +113,7 @@ def partition_data(
     exponent: Annotated[
         float | None, typer.Option(help="quantity: 0 is equal sizes; 1 if left out.")
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     path: Annotated[Path | None, typer.Option(help="Your own copy instead of the cache.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the split into this file.")] = None,
 ) -> None:
@@ -133,10 +122,10 @@ def partition_data(
     The classes of ratings are the ratings themselves.
     """
     for option, value, kinds in (
-        ("--samples", samples, (Kind.iid, Kind.dirichlet)),
-        ("--alpha", alpha, (Kind.dirichlet,)),
-        ("--classes", classes, (Kind.by_class,)),
-        ("--exponent", exponent, (Kind.quantity,)),
+        ("--samples", samples, ("iid", "dirichlet")),
+        ("--alpha", alpha, ("dirichlet",)),
+        ("--classes", classes, ("by-class",)),
+        ("--exponent", exponent, ("quantity",)),
     ):
         if value is not None and kind not in kinds:
             raise InvalidSetting(option, value, f"none: only --kind {' and '.join(kinds)} takes it")
@@ -147,17 +136,15 @@ def partition_data(
     labels = data.ratings if isinstance(data, RatingData) else data.train_labels
     several = 10 if clients is None else clients
     parts: Partition
-    if kind is Kind.by_user:
+    if kind == "by-user":
         if users is None:
-            raise InvalidSetting(
-                "--kind", str(kind), f"another one: {name} does not name its users"
-            )
+            raise InvalidSetting("--kind", kind, f"another one: {name} does not name its users")
         parts = by_user(users, clients, seed)
-    elif kind is Kind.dirichlet:
+    elif kind == "dirichlet":
         parts = dirichlet(labels, several, 0.5 if alpha is None else alpha, seed, samples)
-    elif kind is Kind.by_class:
+    elif kind == "by-class":
         parts = by_class(labels, several, 2 if classes is None else classes, seed)
-    elif kind is Kind.quantity:
+    elif kind == "quantity":
         parts = quantity_skew(labels, several, 1.0 if exponent is None else exponent, seed)
     else:
         parts = iid(labels, several, samples, seed)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from eris.core.errors import ErisError
+from eris.experiments.figures import say
 
 app = typer.Typer(
     help="""The directory's ledger, at the member that hosts it.
@@ -47,10 +47,9 @@ def backup(
 
     path = _ledger(source)
     revision = ledger.backup(path, file)
-    Console(markup=False, highlight=False).print(
+    say(
         f"{file} is {path} at revision {revision}. It can take its place until the directory "
-        f"decides anything more.",
-        soft_wrap=True,
+        "decides anything more."
     )
 
 

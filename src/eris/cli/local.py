@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
+from eris.experiments.figures import say
 from eris.experiments.runs.extras import need
 from eris.tables import parsed
 
@@ -73,12 +74,11 @@ def local(
     )
     options = _options(option or [])
     if trainer is None:
-        shares = mnist_shares(names, samples or 500, seed, console.print, **options)
+        own = mnist_shares(names, samples or 500, seed, console.print, **options)
     elif samples is None:
-        shares = dict.fromkeys(names, options)
+        own = {name: {"training.options": options} for name in names}
     else:
         raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
-    own = {name: {"training.options": share} for name, share in shares.items()}
     if fresh:
         remove(folder, LOCAL)
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
@@ -139,5 +139,5 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         console.print("Not all nodes are through. Start them again and they go on where they were:")
         for name in federation.names:
             path = shlex.quote(str(federation.folder / name / "node.toml"))
-            console.print(f"  eris node start {path} &", markup=False, soft_wrap=True)
+            say(f"  eris node start {path} &", console=console)
     return outcome.finished and outcome.equal and not outcome.problems

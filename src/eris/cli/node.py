@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.experiments.figures import say
 
 app = typer.Typer(
     help="One organisation's node: set it up, run it, look at it (docs/deploy.md).",
@@ -63,13 +64,11 @@ def init(
     path = place / "node.toml"
     if path.exists():
         raise InvalidSetting("node.toml", str(path), "a folder without one: it is not overwritten")
-    values: dict[str, Any] = {
+    given = {
         "node.listen": listen,
         "federation.name": federation,
         "federation.rounds": rounds,
         "training.trainer": trainer,
-    }
-    given = {
         "node.address": address,
         "membership.directory": directory,
         "membership.directory_name": directory_name,
@@ -77,7 +76,7 @@ def init(
         "membership.roster": roster,
         "membership.start_with": start_with,
     }
-    values |= {key: value for key, value in given.items() if value is not None}
+    values = {key: value for key, value in given.items() if value is not None}
     text = NodeSettings.template(name, values)
     place.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -85,8 +84,6 @@ def init(
     state.mkdir(exist_ok=True)
     if not (state / LEDGER).exists():
         write_ledger(state, 0)
-    console = Console(highlight=False)
-    console.print(f"Wrote {path} and {state}/. Next:", markup=False, soft_wrap=True)
     steps = [
         f"look through {path}: every key is explained",
         f"put your training code beside it ({trainer})",
@@ -96,8 +93,8 @@ def init(
         out = shlex.quote(str(place))
         issue = f"eris ca issue {name} --ca CA-FOLDER --out {out}   (where the authority is)"
         steps.insert(0, issue)
-    for number, step in enumerate(steps, start=1):
-        console.print(f"  {number}. {step}", markup=False, soft_wrap=True)
+    numbered = (f"  {number}. {step}" for number, step in enumerate(steps, start=1))
+    say(f"Wrote {path} and {state}/. Next:", *numbered)
 
 
 @app.command()

@@ -15,9 +15,9 @@ from eris.cli.audit import Tell, telling
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting, one_of
 from eris.data.outputs import check_folder, check_picture
+from eris.experiments.figures import parts, say, widened
 from eris.experiments.runs.extras import AUDIT, need
 from eris.experiments.runs.store import runs_root
-from eris.experiments.runs.wide import parts, widened
 
 if TYPE_CHECKING:
     from eris.experiments.audits.tables import AuditTable
@@ -134,12 +134,11 @@ def _audits(
     console.print(*parts(audit_tables.shown(table, outcomes), console))
     first = next(iter(outcomes.values()))[0]["about"]
     said = ", ".join(f"{key} {first[key]}" for key in ("data", "model", "clients", "rounds"))
-    console.print(
+    say(
         f"Seeds {seeds[0]} to {seeds[-1]}, means over them; {said}; attacked one round of "
-        f"{table.every}. Membership accuracy in %: chance is 50.",
-        markup=False, soft_wrap=True,
-    )  # fmt: skip
+        f"{table.every}. Membership accuracy in %: chance is 50."
+    )
     if table.curve is not None:
         path = picture or root / f"{table.name}.png"
         audit_tables.draw(table, outcomes, path)
-        console.print(f"Picture: {path}", markup=False, soft_wrap=True)
+        say(f"Picture: {path}")

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from eris.core.errors import InvalidSetting
 from eris.core.toml import Kind, unwrapped
+from eris.experiments.figures import say
 from eris.experiments.runs.extras import need_for
 from eris.experiments.runs.recipe import Recipe
 from eris.experiments.runs.store import Run, find, kept_runs, runs_root
@@ -103,7 +104,7 @@ def run(
             if changed is not None and recipe is None:
                 changed = found.recipe.changed(values)
             done = runner.resume(found, shown_on(console), changed)
-    _tell(done, console)
+    _tell(done)
 
 
 def _recipe(path: Path | None, values: dict[str, Any]) -> Recipe:
@@ -150,7 +151,7 @@ def _annotation(flag: str, key: str, item: Field[Any], kind: Kind) -> Any:
     return Annotated[str | None, typer.Option(f"--{flag}", metavar=metavar, **told)]
 
 
-def _tell(run: Run, console: Console) -> None:
+def _tell(run: Run) -> None:
     """How it ended; a run that was stopped says how to go on."""
     from eris.experiments.runs.progress import described
     from eris.experiments.runs.report import Summary
@@ -158,18 +159,13 @@ def _tell(run: Run, console: Console) -> None:
     summary = Summary.of(run)
     if run.state == "finished":
         figures = described(summary.metrics)
-        console.print(f"{run.path}: finished, {summary.done} rounds  {figures}", soft_wrap=True)
+        say(f"{run.path}: finished, {summary.done} rounds  {figures}")
         return
     if run.state == "failed":
-        console.print(
-            f"{run.path}: failed, {summary.done} rounds: {run.about['error']}", soft_wrap=True
-        )
+        say(f"{run.path}: failed, {summary.done} rounds: {run.about['error']}")
         raise typer.Exit(FAILED)
-    console.print(
-        f"{run.path}: stopped after round {summary.done} of {summary.asked}; go on with\n"
-        f"  {run.resuming()}",
-        soft_wrap=True,
-    )
+    so_far = f"stopped after round {summary.done} of {summary.asked}"
+    say(f"{run.path}: {so_far}; go on with\n  {run.resuming()}")
     raise typer.Exit(INTERRUPTED)
 
 

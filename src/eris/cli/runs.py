@@ -16,6 +16,7 @@ from rich.text import Text
 from eris.cli.run import RunsOption
 from eris.core.errors import ErisError, InvalidSetting, one_of
 from eris.data.outputs import check_picture
+from eris.experiments.figures import say
 from eris.experiments.runs.store import CLIENTS, MODEL, ROUNDS, all_runs, find, kept_runs
 from eris.tables import expected
 
@@ -57,8 +58,7 @@ def list_runs(
         console.print(runs_table(summaries, sort))
     elif not told:
         console.print(f"No runs in {root}; `eris run --help` says how to make one.", markup=False)
-    for line in told:
-        console.print(line, markup=False, soft_wrap=True)
+    say(*told)
 
 
 @app.command("show")
@@ -74,9 +74,7 @@ def show_run(
     """
     from eris.experiments.runs.report import shown
 
-    console = Console(markup=False, highlight=False)
-    for line in shown(find(run, kept_runs(runs or context.obj))):
-        console.print(line, soft_wrap=True)
+    say(*shown(find(run, kept_runs(runs or context.obj))))
 
 
 def compare(
@@ -105,7 +103,7 @@ def compare(
     console = Console(highlight=False)
     console.print(comparison(found))
     if drawn is not None:
-        console.print(f"Picture of {drawn}: {picture}", markup=False, soft_wrap=True)
+        say(f"Picture of {drawn}: {picture}")
 
 
 def methods(

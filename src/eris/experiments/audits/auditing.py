@@ -27,9 +27,9 @@ from eris.audit.watch import Watch
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
-from eris.experiments.audits.canaries import canaries_of
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
 from eris.experiments.runs.assembly import Assembly
+from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.store import finite
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
@@ -46,15 +46,12 @@ Tell = Callable[[int, int], None]
 class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
-    ``every`` so many rounds are attacked; ``joint`` and ``losses`` observers of each name get the
-    regression and the loss of the completed model as well. ``attacks`` are names in ``ATTACKS``
-    (all of them if none).
+    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (all of them if
+    none).
     """
 
     observers: tuple[str, ...] = ()
     every: int = 1
-    joint: int = 1
-    losses: int = 1
     attacks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -135,10 +132,8 @@ class Outcome:
 
     def others(self) -> dict[str, Any]:
         """The figures of all other attacks."""
-        found: dict[str, Any] = {}
-        for name, report in self.reports.items():
-            found |= {} if name == Membership.name else report.figures()
-        return found
+        others = (report for name, report in self.reports.items() if name != Membership.name)
+        return {title: rows for report in others for title, rows in report.figures().items()}
 
     def to_json(self) -> dict[str, Any]:
         """All figures as JSON has them; what is infinite is null."""
@@ -162,14 +157,12 @@ class Audit:
         names = options.observers or tuple(usual(subject.frame))
         self._final = FINAL_MODEL in names
         self.observers: list[Observer] = []
-        self.joint: list[int] = []
-        self.losses: list[int] = []
+        self.thorough: list[int] = []
+        """The first observer of each name, that every score is computed for."""
         for name in names:
             found = named(name, subject.frame, options.seed)
             found = [observer for observer in found if observer not in self.observers]
-            start = len(self.observers)
-            self.joint += range(start, start + min(len(found), options.joint))
-            self.losses += range(start, start + min(len(found), options.losses))
+            self.thorough += [len(self.observers)] if found else []
             self.observers += found
         self.owners: dict[int, int] = {}
         """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
@@ -215,11 +208,11 @@ def _membership(audit: Audit) -> Attack:
         )
     exposures = [
         Exposure(one, asked.clients, subject.places, noise=subject.noise, seed=options.seed)
-        for one in audit.joint
+        for one in audit.thorough
     ]
     return MembershipAudit(
         audit.observers, audit.samples, asked, options,
-        joint=audit.joint, losses=audit.losses, exposures=exposures,
+        joint=audit.thorough, losses=audit.thorough, exposures=exposures,
     )  # fmt: skip
 
 
@@ -241,7 +234,7 @@ def subject_of(
     return Subject(
         frame,
         assembly.module,
-        assembly.loss,
+        assembly.samples.loss,
         assembly.initial,
         candidates,
         {
@@ -265,11 +258,7 @@ def subject_of(
 
 def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, float, float]:
     """The claim, its δ and the noise on an update: σ on the sum of a step's gradients."""
-    training = assembly.federation.start(assembly.recipe.training.rounds)
-    try:
-        budget = training.privacy
-    finally:
-        training.close()
+    _, budget = assembly.federation.noise(assembly.recipe.training.rounds)
     if budget is None:
         return None, 1e-5, 0.0
     return budget.claim, budget.delta, budget.claim.sigma / samples
@@ -283,9 +272,7 @@ def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = No
         assert frame is not None
         training.note_views(*range(1, rounds + 1))  # they say who will be there to look
         audit = Audit(subject_of(assembly, frame), options)
-        for round in range(1, rounds + 1):
-            training.step()
-            records, frame.records = frame.records, []
+        for round, records in training.rounds_seen(rounds):
             audit.take(round, records)
             if tell is not None:
                 tell(round, rounds)

@@ -32,7 +32,6 @@ from eris.experiments.runs.runner import check_same_ground
 from eris.experiments.runs.store import MODEL, RECIPE, RECORD, ROUNDS, TRANSCRIPT, Run, find
 from eris.named import called, named_function
 from eris.protocol.gossip.peer import GossipSettings
-from eris.protocol.observers import Observer
 from eris.protocol.transcript import Transcript
 from eris.runtimes.grpc.recorder import RECORDS
 from eris.training.flat import flatten
@@ -199,7 +198,7 @@ def _as_the_node(
         other = next((owner for owner in sorted(transcript.owners) if owner != me), me)
         chosen = f"link:{me}-{other}"
     for observer in named(chosen, transcript, seed):
-        if me not in _members(observer) or len(observer.members) > 1:
+        if me not in {*observer.members, *(observer.link or ())} or len(observer.members) > 1:
             who = f"{transcript.membership.members[me]}'s (member {me})"
             allowed = ", ".join(own.values())
             raise InvalidSetting(
@@ -207,10 +206,6 @@ def _as_the_node(
                 "own view, and nobody else left a trace in it",
             )  # fmt: skip
     return chosen
-
-
-def _members(observer: Observer) -> set[int]:
-    return {*observer.members, *(observer.link or ())}
 
 
 def check_askable(

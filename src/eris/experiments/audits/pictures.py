@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from eris.audit.membership import FINAL, JOINT, LOSS, Finding
 from eris.audit.roc import roc_curve
 from eris.experiments.audits.auditing import Outcome
 from eris.experiments.audits.report import observers
+from eris.experiments.figures import panels, saved
 
 COLOURS = {
     PAPER: "#E69F00",
@@ -38,9 +38,6 @@ ROUNDS_SHOWN = 6
 
 def draw(outcome: Outcome, candidates: Candidates, folder: Path) -> list[Path]:
     """All pictures there is something for."""
-    import matplotlib
-
-    matplotlib.use("Agg")
     folder.mkdir(parents=True, exist_ok=True)
     blocks = list(observers(outcome)[0].items())[:PANELS]
     made = []
@@ -71,7 +68,7 @@ Blocks = Sequence[tuple[str, list[Finding]]]
 
 def _roc(outcome: Outcome, candidates: Candidates, blocks: Blocks, path: Path) -> Path:
     """A panel an observer, a curve a score."""
-    figure, axes = _panels(len(blocks), width=4.0, height=4.2)
+    figure, axes = panels(len(blocks), 4.0 * len(blocks), 4.2)
     for axis, (name, findings) in zip(axes, blocks, strict=True):
         truth = candidates.included[outcome.report.judged[name]]
         for found in findings:
@@ -83,12 +80,12 @@ def _roc(outcome: Outcome, candidates: Candidates, blocks: Blocks, path: Path) -
         axis.set(xlabel="others accused", title=name, xlim=(0, 1), ylim=(0, 1.01))
         axis.legend(fontsize="x-small", title="score, AUC", title_fontsize="x-small", loc=4)
     axes[0].set_ylabel("members found")
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _rounds(every: int, blocks: Blocks, path: Path) -> Path:
     """The papers' accuracy round by round, and what permuted membership reaches in 5 % of draws."""
-    figure, axes = _panels(len(blocks), width=4.4, height=3.6, sharey=True)
+    figure, axes = panels(len(blocks), 4.4 * len(blocks), 3.6, sharey=True)
     for axis, (name, findings) in zip(axes, blocks, strict=True):
         for found in findings:
             if found.paper is None:
@@ -108,7 +105,7 @@ def _rounds(every: int, blocks: Blocks, path: Path) -> Path:
         axis.legend(fontsize="x-small")
     axes[0].set_ylabel("right guesses, %")
     figure.suptitle("by round; dashed: 95 % of permuted memberships stay below", fontsize="small")
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _values(what: str, histograms: Mapping[str, WeightHistogram], folder: Path) -> Path:
@@ -118,7 +115,7 @@ def _values(what: str, histograms: Mapping[str, WeightHistogram], folder: Path) 
     """
     import matplotlib.pyplot as plt
 
-    figure, axes = _panels(len(histograms), width=4.6, height=3.8)
+    figure, axes = panels(len(histograms), 4.6 * len(histograms), 3.8)
     for axis, (who, histogram) in zip(axes, histograms.items(), strict=True):
         middle = (histogram.edges[1:] + histogram.edges[:-1]) / 2
         width = histogram.edges[1] - histogram.edges[0]
@@ -146,13 +143,14 @@ def _values(what: str, histograms: Mapping[str, WeightHistogram], folder: Path) 
         told = f"{who}: Gaussian rejected in {rejected} of {rounds} rounds"
         axis.set_title(f"{told}, excess kurtosis {last.excess_kurtosis:.2g}", fontsize="small")
         axis.legend(fontsize="x-small")
-    return _saved(figure, folder / f"{what}.png")
+    return saved(figure, folder / f"{what}.png")
 
 
 def _bounds(exposed: Sequence[Exposed], path: Path) -> Path:
     """Bound and measurement on one axis; an infinite bound is written, not drawn."""
-    figure, axes = _panels(1, width=7.5, height=1.2 + 0.9 * len(exposed))
+    figure, axes = panels(1, 7.5, 1.2 + 0.9 * len(exposed))
     (axis,) = axes
+    axis.set_axisbelow(True)
     places = np.arange(len(exposed))
     least = 0.1
     rows = (
@@ -174,23 +172,4 @@ def _bounds(exposed: Sequence[Exposed], path: Path) -> Path:
     axis.set_yticks(places, [one.observer for one in exposed])
     axis.invert_yaxis()
     figure.legend(fontsize="x-small", ncols=4, loc="outside upper center")
-    return _saved(figure, path)
-
-
-def _panels(count: int, *, width: float, height: float, sharey: bool = False) -> tuple[Any, Any]:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, count, figsize=(width * count, height), layout="constrained",
-                                squeeze=False, sharey=sharey)  # fmt: skip
-    for axis in axes[0]:
-        axis.grid(alpha=0.3)
-        axis.set_axisbelow(True)
-    return figure, axes[0]
-
-
-def _saved(figure: Any, path: Path) -> Path:
-    import matplotlib.pyplot as plt
-
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
-    return path
+    return saved(figure, path)

@@ -22,6 +22,7 @@ from eris.audit.one_run import Bound
 from eris.audit.paper_measure import PaperMeasure
 from eris.data.cache import write_atomically
 from eris.experiments.audits.auditing import Outcome
+from eris.experiments.figures import NOTHING, percent
 
 MEANINGS = {
     PAPER: "inner product with what was sent",
@@ -82,7 +83,7 @@ def others(outcome: Outcome) -> Iterator[RenderableType]:
     for name, rows in outcome.others().items():
         yield Text(f"\n{name}", style="bold")
         titles = dict.fromkeys(title for row in rows for title in row)
-        table = Table(*titles, box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        table = _table(*titles, gap=2)
         for row in rows:
             table.add_row(*(_cell(row.get(title)) for title in titles))
         yield table
@@ -128,31 +129,26 @@ def seen(name: str, found: Finding, coordinates: int, what: str = "canaries") ->
     asked = f"{canaries}, {found.rounds} round{'s' if found.rounds > 1 else ''}"
     if not found.visible:
         return f"{name} sees no client's update, only what is published; {asked}"
-    share = f"{_percent(found.visible / coordinates)} %"
+    share = f"{percent(found.visible / coordinates)} %"
     size = f"{found.visible:,.0f} of {coordinates:,} coordinates"
     return f"{name} sees {size} of a client's update a round ({share}); {asked}"
 
 
 def block(findings: list[Finding]) -> Table:
     """One observer's scores."""
-    right = {"justify": "right", "no_wrap": True}
-    table = Table(
-        Column("score", no_wrap=True),
-        *(Column(name, **right) for name in (  # type: ignore[arg-type]
-            "max %", "null (95 %)", "p", "right %", "AUC", "TPR 1 %", "0.1 %", "ε ≥", "of",
-            "best",
-        )),
-        box=None, padding=(0, 1, 0, 0), pad_edge=False,
-    )  # fmt: skip
+    table = _table("score", "max %", "null (95 %)", "p", "right %", "AUC", "TPR 1 %", "0.1 %",
+                   "ε ≥", "of", "best")  # fmt: skip
+    for column in table.columns:
+        column.no_wrap, column.justify = True, "left" if column.header == "score" else "right"
     for found in findings:
         curve, pooled = found.roc, found.pooled
         table.add_row(
             found.score,
             *_measured(found.paper),
-            f"{_percent(pooled.accuracy)} [{_percent(pooled.low)}, {_percent(pooled.high)}]",
+            f"{percent(pooled.accuracy)} [{percent(pooled.low)}, {percent(pooled.high)}]",
             f"{curve.auc:.3f} [{curve.low:.2f}, {curve.high:.2f}]",
-            _share(curve.tpr_at_1_percent),
-            _share(curve.tpr_at_01_percent),
+            percent(curve.tpr_at_1_percent),
+            percent(curve.tpr_at_01_percent),
             *_bound(found.bound),
             _bound(found.best_round)[0],
         )
@@ -183,9 +179,8 @@ def strongest(findings: list[Finding]) -> Finding:
 
 def everyone(found: tuple[Everyone, ...]) -> Table:
     """All aggregators: their mean, and the worst."""
-    table = Table("score", "mean: max %", "null (95 %)", "p", "worst: max %", "null (95 %)", "p",
-                  "mean AUC", "worst AUC", "ε ≥", "of",
-                  box=None, padding=(0, 1, 0, 0), pad_edge=False)  # fmt: skip
+    table = _table("score", "mean: max %", "null (95 %)", "p", "worst: max %", "null (95 %)", "p",
+                   "mean AUC", "worst AUC", "ε ≥", "of")  # fmt: skip
     for one in found:
         cells: list[str] = []
         for measure, pooled in ((one.mean, one.mean_pooled), (one.worst, one.worst_pooled)):
@@ -233,14 +228,13 @@ def promised(outcome: Outcome, blocks: Mapping[str, list[Finding]]) -> Table:
 
 def theory(exposed: Sequence[Exposed]) -> Table:
     """Theorem 3.3 for what was seen, and what right guesses prove."""
-    table = Table("observer", "coordinates a round", "bound, as ERIS F.1 reads it",
-                  "bound, given the data", "measured", "all there is",
-                  box=None, padding=(0, 1, 0, 0), pad_edge=False)  # fmt: skip
+    table = _table("observer", "coordinates a round", "bound, as ERIS F.1 reads it",
+                   "bound, given the data", "measured", "all there is")  # fmt: skip
     for found in exposed:
         honest = "infinite: none holds" if math.isinf(found.honest) else _number(found.honest)
         table.add_row(
             found.observer,
-            f"{found.coordinates:,.0f} ({_percent(found.share)} %)",
+            f"{found.coordinates:,.0f} ({percent(found.share)} %)",
             _number(found.paper),
             honest,
             _number(found.measured),
@@ -266,8 +260,7 @@ def ranked(
         values, places = scores[name, score], outcome.report.judged[name]
         yield Text(f"\n{name}, by {MEANINGS[score]}: highest of {len(places)} candidates",
                    style="bold")  # fmt: skip
-        table = Table("candidate", "client", "score", "share of scores below",
-                      box=None, padding=(0, 2, 0, 0), pad_edge=False)  # fmt: skip
+        table = _table("candidate", "client", "score", "share of scores below", gap=2)
         for row in np.argsort(-values, kind="stable")[:HIGHEST].tolist():
             below = float(np.mean(values < values[row]))
             place = int(places[row])
@@ -318,24 +311,20 @@ def write(document: Mapping[str, Any], path: Path) -> None:
     write_atomically(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
+def _table(*titles: str, gap: int = 1) -> Table:
+    return Table(*titles, box=None, padding=(0, gap, 0, 0), pad_edge=False)
 
 
 def _measured(found: PaperMeasure | None) -> tuple[str, str, str]:
     """The papers' measure, its null, and the p-value; a client with fewer than 3 has none."""
     if found is None:
-        return "–", "–", "–"
-    null = f"{_percent(found.null_mean)} ({_percent(found.null_q95)})"
-    return _percent(found.accuracy), null, f"{found.p_value:.3f}"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}"
+        return NOTHING, NOTHING, NOTHING
+    null = f"{percent(found.null_mean)} ({percent(found.null_q95)})"
+    return percent(found.accuracy), null, f"{found.p_value:.3f}"
 
 
 def _bound(found: Bound | None) -> tuple[str, str]:
-    return ("–", "–") if found is None else (f"{found.epsilon:.2f}", f"{found.ceiling:.2f}")
+    return (NOTHING,) * 2 if found is None else (f"{found.epsilon:.2f}", f"{found.ceiling:.2f}")
 
 
 def _cell(value: Any) -> str:
@@ -343,7 +332,7 @@ def _cell(value: Any) -> str:
     >>> _cell(None), _cell(3), _cell(0.12345), _cell("anna")
     ('–', '3', '0.123', 'anna')
     """
-    return "–" if value is None else _number(value) if isinstance(value, float) else str(value)
+    return NOTHING if value is None else _number(value) if isinstance(value, float) else str(value)
 
 
 def _number(value: float) -> str:

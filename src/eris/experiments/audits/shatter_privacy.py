@@ -11,15 +11,12 @@ in its last line.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 from eris.audit.attack import show
@@ -33,10 +30,12 @@ from eris.audit.linkability import (
 )
 from eris.audit.neighbour import Neighbourhood
 from eris.core.errors import InvalidSetting
+from eris.experiments.audits.programs import asked, told
+from eris.experiments.figures import NOTHING, say
 from eris.experiments.runs.assembly import Assembly, assemble
-from eris.experiments.runs.printed import NOTHING, printed, tables
+from eris.experiments.runs.printed import printed, tables
+from eris.experiments.runs.progress import bar
 from eris.experiments.runs.recipe import Recipe
-from eris.experiments.runs.wide import parts, widened
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
 
@@ -136,11 +135,7 @@ def _tried(
     owners: dict[int, int] = {}
     attack = Linking(_holdings(assembly), owners, most=PIECES, seed=settings.seed)
     with assembly.training(record=True) as training:
-        transcript = training.transcript
-        assert transcript is not None
-        for round in range(1, settings.rounds + 1):
-            training.step()
-            records, transcript.records = transcript.records, []
+        for round, records in training.rounds_seen(settings.rounds):
             owners |= true_owners(agreed, records)
             show(watch, round, records, [attack])
             advance()
@@ -155,7 +150,7 @@ def _holdings(assembly: Assembly) -> PooledSamples:
         for node, part in enumerate(data.parts)
     }
     test = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_targets)
-    return PooledSamples.of(assembly.module, assembly.loss, parts, test)
+    return PooledSamples.of(assembly.module, assembly.samples.loss, parts, test)
 
 
 def paper(method: str) -> str:
@@ -192,27 +187,15 @@ def as_table(settings: ShatterExperiment, found: Sequence[ShatterRow]) -> Table:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the experiment."""
-    defaults = ShatterExperiment()
-    parser = argparse.ArgumentParser(
-        prog="python -m eris.experiments.audits.shatter_privacy", description=__doc__
-    )
-    parser.add_argument("--data", default=defaults.data)
-    for name in ("seed", "nodes", "samples", "rounds", "epochs", "neighbours", "test_samples"):
-        flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=int, default=getattr(defaults, name))
-    settings = ShatterExperiment(**vars(parser.parse_args(arguments)))
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"settings: {asdict(settings)}")
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    found: list[ShatterRow] = []
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("Shatter", total=settings.rounds * len(settings.methods))
-        found.extend(rows(settings, lambda: bar.advance(task)))
-    wide = widened(Console(), 110)
-    wide.print(*parts(as_table(settings, found), wide))
-    console.print(
-        json.dumps({"settings": asdict(settings), "rows": [asdict(row) for row in found]})
-    )
+    options = ("data", "seed", "nodes", "samples", "rounds", "epochs", "neighbours", "test_samples")
+    module = "eris.experiments.audits.shatter_privacy"
+    settings = asked(ShatterExperiment, module, __doc__, options, arguments)
+    say(f"settings: {asdict(settings)}")
+    with bar(Console(stderr=True)) as shown:
+        task = shown.add_task("Shatter", total=settings.rounds * len(settings.methods))
+        found = list(rows(settings, lambda: shown.advance(task)))
+    figures = {"settings": asdict(settings), "rows": [asdict(row) for row in found]}
+    told(as_table(settings, found), 110, figures)
     return 0
 
 

@@ -15,8 +15,6 @@ line.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -26,12 +24,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from eris.audit.paper_measure import PaperMeasure, paper_measure
 from eris.audit.roc import Roc, roc
-from eris.audit.spv import SpvAttack, SpvSettings, TextScores, Tokens
+from eris.audit.spv import SpvAttack, SpvSettings, Tokens
 from eris.audit.statistics import Pooled, pooled
 from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
@@ -39,7 +36,9 @@ from eris.core.streams import Stream
 from eris.data import CanarySplit, canaries, iid, load_imdb
 from eris.data.stories import Tokeniser, load_stories15m
 from eris.experiments.audits.completion import Completed, Neighbours, Owners, Target
-from eris.experiments.runs.wide import parts, widened
+from eris.experiments.audits.programs import asked, told
+from eris.experiments.figures import say
+from eris.experiments.runs.progress import NOTE, bar
 from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
@@ -210,22 +209,21 @@ def observed(
         transcript = session.transcript
         assert transcript is not None
         watcher = (Owners if transcript.owners else Neighbours)(transcript, federation.initial)
-        for round in range(1, settings.rounds + 1):
-            session.step()
-            completed = watcher.see(round, transcript.records)
-            transcript.records.clear()  # a round is hundreds of megabytes
+        for round, records in session.rounds_seen(settings.rounds):
+            completed = watcher.see(round, records)
+            records.clear()  # a round is hundreds of megabytes
             advance(f"{method.name} round {round}")
             if round in settings.attacked:
                 yield from completed
 
 
-def scored(
-    attack: SpvAttack, texts: Texts, paraphrases: Tokens, targets: Sequence[Target],
-    advance: Advance,
-) -> tuple[TextScores, NDArray[np.bool_]]:  # fmt: skip
-    """Scores of the canaries against the targets, and which canaries were asked about."""
+def measured(
+    settings: SpvExperiment, attack: SpvAttack, texts: Texts, paraphrases: Tokens,
+    targets: Sequence[Target], advance: Advance,
+) -> dict[str, Measure]:  # fmt: skip
+    """The statistics of each kind of score of the canaries that the targets are asked about."""
     client, places = texts.client, texts.canaries
-    kinds = {name: np.zeros(len(places)) for name in ("spv", "loss", "difference")}
+    kinds = {name: np.zeros(len(places)) for name in ("spv", "difference", "loss")}
     asked = np.zeros(len(places), np.bool_)
     for number, target in enumerate(targets):
         written = attack.written(target.model, texts.prompts, number)
@@ -238,22 +236,13 @@ def scored(
             values[chosen] = getattr(some, name)
         asked |= chosen
         advance("a model attacked")
-    return TextScores(**{name: values[asked] for name, values in kinds.items()}), asked
-
-
-def measured(
-    scores: TextScores,
-    client: NDArray[np.int64],
-    included: NDArray[np.bool_],
-    settings: SpvExperiment,
-) -> dict[str, Measure]:
-    """The statistics of each kind of score."""
-    kinds = {"spv": scores.spv, "difference": scores.difference, "loss": scores.loss}
+    whose, truth = client[asked], texts.included[asked]
+    lots = {"seed": settings.seed, "draws": settings.draws}
     return {
         name: Measure(
-            roc(values, included),
-            pooled(values, included),
-            paper_measure(values[None], client, included, seed=settings.seed, draws=settings.draws),
+            roc(values[asked], truth),
+            pooled(values[asked], truth),
+            paper_measure(values[asked][None], whose, truth, **lots),
         )
         for name, values in kinds.items()
     }
@@ -284,8 +273,7 @@ def rows(
             if (sight.observer, sight.round) in known:
                 continue
             known.add((sight.observer, sight.round))
-            scores, asked = scored(attack, texts, paraphrases, sight.targets, advance)
-            measures = measured(scores, texts.client[asked], texts.included[asked], settings)
+            measures = measured(settings, attack, texts, paraphrases, sight.targets, advance)
             yield SpvRow(method.name, sight.observer, sight.round, sight.visible, measures)
 
 
@@ -325,15 +313,9 @@ def as_table(settings: SpvExperiment, found: Sequence[SpvRow]) -> Table:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the experiment on real weights and real reviews."""
-    defaults = SpvExperiment()
-    parser = argparse.ArgumentParser(
-        prog="python -m eris.experiments.audits.spv", description=__doc__
-    )
-    for name in ("seed", "samples", "length", "rounds", "epochs", "prompts"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--learning-rate", type=float, default=defaults.learning_rate)
-    settings = SpvExperiment(**vars(parser.parse_args(arguments)))
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    options = ("seed", "samples", "length", "rounds", "epochs", "prompts", "learning_rate")
+    module = "eris.experiments.audits.spv"
+    settings = asked(SpvExperiment, module, __doc__, options, arguments)
     weights, data = load_stories15m(), load_imdb()
     tokeniser, model = Tokeniser.load(weights.folder), causal_lm(weights.folder)
     texts = deal(settings, tokeniser, data.train_texts, data.test_texts)
@@ -346,23 +328,18 @@ def main(arguments: list[str] | None = None) -> int:
         "settings": asdict(settings),
     }
     for name, value in about.items():
-        console.print(f"{name}: {value}")
-    columns = (*Progress.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    note = TextColumn("{task.fields[note]}", markup=False)
-    found: list[SpvRow] = []
+        say(f"{name}: {value}")
     began, spent = time.monotonic(), time.process_time()
-    with Progress(*columns, note, console=Console(stderr=True)) as bar, single_threaded():
-        task = bar.add_task("SPV-MIA", total=steps(settings), note="")
-        for row in rows(
-            settings, model, tokeniser.starts_word, texts,
-            lambda done: bar.update(task, advance=1, note=done),
-        ):  # fmt: skip
-            found.append(row)
-    # In full also where lines are short: a cut number is of no use.
-    wide = widened(Console(), 120)
-    wide.print(*parts(as_table(settings, found), wide))
+    with bar(Console(stderr=True), NOTE) as shown, single_threaded():
+        task = shown.add_task("SPV-MIA", total=steps(settings), note="")
+
+        def advance(done: str) -> None:
+            shown.update(task, advance=1, note=done)
+
+        found = list(rows(settings, model, tokeniser.starts_word, texts, advance))
     seconds = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - spent}
-    console.print(json.dumps({**about, **seconds, "rows": [asdict(row) for row in found]}))
+    figures = {**about, **seconds, "rows": [asdict(row) for row in found]}
+    told(as_table(settings, found), 120, figures)
     return 0
 
 

@@ -8,70 +8,51 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.table import Table
 
-from eris.data.cache import write_atomically
 from eris.experiments.audits.auditing import AuditOptions, Tell, audit_live
+from eris.experiments.audits.report import write
+from eris.experiments.figures import figure, panels, percent, saved
 from eris.experiments.runs.assembly import assemble
 from eris.experiments.runs.checkpoint import RunDamaged
-from eris.experiments.runs.compared import COMPARED, quoted
-from eris.experiments.runs.printed import NOTHING
-from eris.experiments.runs.recipe import UNBIASED, Recipe
-from eris.experiments.runs.reproduce import slug
+from eris.experiments.runs.printed import COMPARED, quoted
+from eris.experiments.runs.reproduce import Experiment, Row, images
 
 FOLDER = "audits"
 
 
 @dataclass(frozen=True)
-class AuditRow:
+class AuditRow(Row):
     """One audited run of a table; ``paper`` is the accuracy of membership inference it reports."""
 
-    label: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    paper: str = NOTHING
     observers: tuple[str, ...] = ()
     at: float | None = None
     """Where on a curve the row lies."""
 
 
 @dataclass(frozen=True)
-class AuditTable:
+class AuditTable(Experiment):
     """Rows that differ from one base recipe."""
 
-    name: str
-    title: str
-    base: Mapping[str, Any]
     rows: tuple[AuditRow, ...]
     every: int = 1
-    curve: str | None = None
-    """What the rows vary, for a picture."""
-
-    def recipe(self, row: AuditRow, seed: int) -> Recipe:
-        """What one row trains."""
-        return Recipe().changed({**UNBIASED, **self.base, **row.changes, "seed": seed})
 
     def path(self, root: Path, row: AuditRow, seed: int) -> Path:
         """Where a row's outcome is kept."""
-        return root / FOLDER / f"{self.name}-{slug(row.label)}-{seed}.json"
+        return root / FOLDER / f"{self.run_name(row, seed)}.json"
+
+
+CANARIES = {"data.held_out": 0.3, "data.canaries": 0.5}
+"""As in the papers, 30 % are held out, and half of the rest are canaries."""
 
 
 def _images(data: str, samples: int, rounds: int) -> dict[str, Any]:
-    """The papers' unbiased setting: 30 % held out, half of the rest canaries."""
-    return {
-        "data.name": data,
-        "data.clients": 50,
-        "data.samples": samples,
-        "data.held_out": 0.3,
-        "data.canaries": 0.5,
-        "training.rounds": rounds,
-        "training.learning_rate": 0.01,
-        "training.momentum": 0.9,
-    }
+    return images(data, rounds, samples) | CANARIES
 
 
 def _eris(**settings: Any) -> dict[str, Any]:
@@ -157,10 +138,9 @@ AUDITS: Mapping[str, AuditTable] = {
             "ERIS table 8: IMDB, MiniLM (the paper: DistilBERT), 16 samples a client (ours after 4 "
             "rounds; the paper's after 14 to 22)",
             {
-                "data.name": "imdb", "data.clients": 25, "data.samples": 16, "data.held_out": 0.3,
-                "data.canaries": 0.5, "data.test_samples": 500, "model.length": 64,
-                "training.rounds": 4, "training.optimiser": "adamw",
-                "training.learning_rate": 5e-5,
+                "data.name": "imdb", "data.clients": 25, "data.samples": 16,
+                "data.test_samples": 500, "model.length": 64, "training.rounds": 4,
+                "training.optimiser": "adamw", "training.learning_rate": 5e-5, **CANARIES,
             },
             _rows("ERIS table 8", "16 samples", ("FedAvg", "ERIS", "ERIS + DSC 5 %")),
             every=2,
@@ -234,9 +214,7 @@ def audited(
                 told = None if progress is None else progress(f"{row.label}, {seed}")
                 options = AuditOptions(row.observers, every=table.every, seed=seed)
                 outcome = audit_live(assemble(table.recipe(row, seed)), options, told)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                document = {"table": table.name, "row": row.label, **outcome.to_json()}
-                write_atomically(path, (json.dumps(document, indent=1) + "\n").encode())
+                write({"table": table.name, "row": row.label, **outcome.to_json()}, path)
             found.setdefault(row.label, []).append(_outcome(path))
     return found
 
@@ -253,82 +231,61 @@ def _outcome(path: Path) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True)
-class Line:
+def line(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """The figures of one row, means over seeds; None where there is no such observer."""
-
-    accuracy: float | None
-    loss: float | None
-    one: float | None
-    mean: float | None
-    worst: float | None
-    null: float | None
-    member: float | None
-    final: float | None
-    joint: float | None
-    joint_auc: float | None
-    member_auc: float | None
-    epsilon: float | None
-    ceiling: float | None
-    spent: float | None
-
-    @classmethod
-    def of(cls, outcomes: Sequence[Mapping[str, Any]]) -> Line:
-        """From the outcomes of a row."""
-
-        def mean(values: Sequence[float | None]) -> float | None:
-            there = [value for value in values if value is not None]
-            return float(np.mean(there)) if there else None
-
-        return cls(*(mean(column) for column in zip(*map(_figures, outcomes), strict=True)))
+    each = [_figures(outcome) for outcome in outcomes]
+    there = {name: [one[name] for one in each if one[name] is not None] for name in each[0]}
+    return {name: float(np.mean(values)) if values else None for name, values in there.items()}
 
 
-def _figures(outcome: Mapping[str, Any]) -> tuple[float | None, ...]:
-    """What a line shows of one outcome."""
+def _figures(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    """What a line shows of one outcome, by the headings of its columns."""
 
-    def found(observer: str, score: str) -> Mapping[str, Any] | None:
+    def found(observer: str, score: str) -> Mapping[str, Any]:
         return next((one for one in outcome["findings"] if one["score"] == score
-                     and one["observer"].startswith(observer)), None)  # fmt: skip
+                     and one["observer"].startswith(observer)), {})  # fmt: skip
 
     watching = ("aggregator", "server", "coalition", "neighbour")
     names = [one["observer"] for one in outcome["findings"]]
     first = next((name for name in names if name.startswith(watching)), "nobody")
-    everyone = next((one for one in outcome["everyone"] if one["score"] == "paper"), None)
+    whole = [one for one in outcome["everyone"] if one["score"] == "paper"]
+    everyone = whole[0] if whole else {}
     joint, main = found(first, "joint"), found(first, "paper") or found(first, "aligned")
-    member_joint = found("member", "joint")
-    bound = (joint or main or {}).get("bound") or {}
-    return (
-        outcome["about"].get("metrics", {}).get("accuracy"),
-        _measure(found(first, "loss"), "accuracy"),
-        _measure(main, "accuracy"),
-        _of_all(everyone, "mean"),
-        _of_all(everyone, "worst"),
-        _measure(main, "null_mean"),
-        _measure(found("member", "paper"), "accuracy"),
-        _measure(found("final", "loss"), "accuracy"),
-        joint["pooled"]["accuracy"] if joint else None,
-        joint["roc"]["auc"] if joint else None,
-        member_joint["roc"]["auc"] if member_joint else None,
-        bound.get("epsilon"),
-        bound.get("ceiling"),
-        (outcome.get("accounted") or {}).get("epsilon"),
-    )
+    bound = (joint or main).get("bound") or {}
+    return {
+        "test": outcome["about"].get("metrics", {}).get("accuracy"),
+        "loss": _measure(found(first, "loss"), "accuracy"),
+        "one": _measure(main, "accuracy"),
+        "null": _measure(main, "null_mean"),
+        "mean": _of_all(everyone, "mean"),
+        "worst": _of_all(everyone, "worst"),
+        "member": _measure(found("member", "paper"), "accuracy"),
+        "final": _measure(found("final", "loss"), "accuracy"),
+        "joint": joint.get("pooled", {}).get("accuracy"),
+        "joint AUC": joint.get("roc", {}).get("auc"),
+        "member AUC": found("member", "joint").get("roc", {}).get("auc"),
+        "ε ≥": bound.get("epsilon"),
+        "of": bound.get("ceiling"),
+        "ε ≤": (outcome.get("accounted") or {}).get("epsilon"),
+    }
 
 
-def _of_all(everyone: Mapping[str, Any] | None, what: str) -> float | None:
-    if everyone is None:
-        return None
-    measure = everyone[what]
-    return float(everyone[f"{what}_pooled"] if measure is None else measure["accuracy"])
+def _of_all(everyone: Mapping[str, Any], what: str) -> float | None:
+    measure = everyone.get(what)
+    return measure["accuracy"] if measure else everyone.get(f"{what}_pooled")
 
 
-def _measure(found: Mapping[str, Any] | None, what: str) -> float | None:
+def _measure(found: Mapping[str, Any], what: str) -> float | None:
     """The paper's measure or, where clients have too few canaries, accuracy over all of them."""
-    if found is None:
+    if not found:
         return None
     if found["paper"] is None:
         return float(found["pooled"]["accuracy"]) if what == "accuracy" else 0.5
     return float(found["paper"][what])
+
+
+FORMS = {"joint AUC": ".3f", "member AUC": ".3f", "ε ≥": ".2f", "of": ".2f", "ε ≤": ".2f"}
+"""How figures are written that are no shares."""
 
 
 def shown(table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
@@ -339,41 +296,26 @@ def shown(table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]]
         title=table.title,
     )  # fmt: skip
     for row in table.rows:
-        if row.label not in outcomes:
-            continue
-        line = Line.of(outcomes[row.label])
-        shares = (
-            *(line.loss, line.one, line.null, line.mean, line.worst),
-            *(line.member, line.final, line.joint),
-        )
-        cells = ["–" if value is None else f"{100 * value:.1f}" for value in shares]
-        areas = [_number(value, 3) for value in (line.joint_auc, line.member_auc)]
-        bounds = [_number(value, 2) for value in (line.epsilon, line.ceiling, line.spent)]
-        test = "–" if line.accuracy is None else f"{100 * line.accuracy:.1f}"
-        drawn.add_row(row.label, test, row.paper, *cells, *areas, *bounds)
+        if row.label in outcomes:
+            test, *others = (
+                figure(value, FORMS[name]) if name in FORMS else percent(value)
+                for name, value in line(outcomes[row.label]).items()
+            )
+            drawn.add_row(row.label, test, row.paper, *others)
     return drawn
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def draw(
     table: AuditTable, outcomes: Mapping[str, Sequence[Mapping[str, Any]]], path: Path
 ) -> None:
     """The curve of a table whose rows vary one thing."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     rows = [row for row in table.rows if row.label in outcomes and row.at is not None]
     series = sorted({row.label.rpartition(",")[0] for row in rows})
-    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    picture, (axis,) = panels(1, 7, 4.5)
     for name in series:
         mine = [row for row in rows if row.label.rpartition(",")[0] == name]
         places = [row.at for row in mine if row.at is not None]
-        lines = [Line.of(outcomes[row.label]) for row in mine]
+        lines = [line(outcomes[row.label]) for row in mine]
         prefix = f"{name}: " if name else ""
         for what, label, style in (
             ("joint", "joint regression", "o-"),
@@ -381,16 +323,12 @@ def draw(
             ("loss", "loss of the completed model", "^--"),
             ("null", "its null", ":"),
         ):
-            values = [getattr(line, what) for line in lines]
-            axis.plot(places, [np.nan if v is None else 100 * v for v in values], style,
-                      label=prefix + label)  # fmt: skip
+            values = [np.nan if v is None else 100 * v for v in (one[what] for one in lines)]
+            axis.plot(places, values, style, label=prefix + label)
     axis.axhline(50, color="grey", linewidth=0.8)
     axis.set(xlabel=table.curve, ylabel="membership accuracy, %", ylim=(45, 101))
     if table.curve in ("aggregators", "ω"):
         axis.set_xscale("log")
     axis.legend(fontsize="small")
-    axis.grid(alpha=0.3)
     axis.set_title(table.title, fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    saved(picture, path)

@@ -30,6 +30,7 @@ from eris.experiments.federations.processes import (
     remove,
 )
 from eris.experiments.federations.replay import Replayed, replay
+from eris.experiments.figures import panels, saved
 from eris.federation import Federation
 from eris.methods.fedavg import FedAvg
 from eris.protocol.settings import model_digest
@@ -141,8 +142,7 @@ class Demo:
             trainer=MNIST,
         )
         options = {"batch_size": self.batch_size, "learning_rate": self.learning_rate}
-        shares = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
-        own = {name: {"training.options": share} for name, share in shares.items()}
+        own = mnist_shares(self.names, self.samples, self.seed, console.print, **options)
         remove(self.folder, MAKER)
         federation = LocalFederation(self.folder, self.names, values, own, maker=MAKER)
         console.print(
@@ -229,14 +229,7 @@ def report(demo: Demo, done: Demonstrated, console: Console) -> None:
 
 def draw(demo: Demo, done: Demonstrated) -> None:
     """Rounds over time with the outage, and bytes, in one picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(
-        1, 2, figsize=(11, 4), layout="constrained", width_ratios=(3, 2)
-    )
+    picture, (left, right) = panels(2, 11, 4, width_ratios=(3, 2))
     board, outage = done.outcome.board, done.outage
     starts = {
         name: [note for note in notes if note["event"] in ("began", "done")]
@@ -252,18 +245,14 @@ def draw(demo: Demo, done: Demonstrated) -> None:
     span = [moment.timestamp() - zero for moment in (outage.killed_at, back)]
     left.axvspan(*span, alpha=0.15, color="red", label=f"{outage.name} away")
     left.set(xlabel="seconds", ylabel="round", title="Rounds over time")
-    left.grid(alpha=0.3)
     left.legend()
     for name in demo.names:
         notes_of = {round: over[name] for round, over in board.over.items() if name in over}
         moved = [(note["sent"] + note["received"]) / 1e3 for note in notes_of.values()]
         right.plot(list(notes_of), moved, ".", label=name)
     right.set(xlabel="round", ylabel="kB sent and received", title="Bytes", yscale="log")
-    right.grid(alpha=0.3)
     right.legend()
-    demo.picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(demo.picture, dpi=120)
-    plt.close(figure)
+    saved(picture, demo.picture)
 
 
 def _away(outage: Outage) -> str:

@@ -8,10 +8,11 @@ from functools import cache
 import numpy as np
 import torch
 
-from eris.core.errors import DataUnavailable, InvalidSetting
+from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
-from eris.data import fetch, iid, load_mnist
+from eris.data import iid
 from eris.data.images import ImageData
+from eris.experiments.federations.processes import fetched_mnist
 from eris.models.lenet import lenet5
 from eris.training.torch import TorchTrainer, evaluate, flatten, normalise, single_threaded
 from eris.training.trainer import LocalUpdate
@@ -74,11 +75,7 @@ def mnist(
 
 @cache
 def _data() -> ImageData:
-    try:
-        return load_mnist()
-    except DataUnavailable:
-        fetch("mnist", progress=lambda line: None)
-        return load_mnist()
+    return fetched_mnist(lambda line: None)
 
 
 def _labels(labels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> torch.Tensor:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from eris.core.errors import ErisError
 from eris.experiments.federations.processes import LocalFederation
+from eris.experiments.figures import say
 from eris.experiments.runs.progress import described, size
 
 PAUSE = 0.2
@@ -296,7 +297,7 @@ class LiveWatch:
 
     def say(self, text: str) -> None:
         """A line of its own, above the table."""
-        self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+        say(text, console=self.console)
 
     def _change(self, names: set[str], phase: str) -> None:
         """Note that processes have come or gone; one started by hand is known by its notes."""

@@ -19,7 +19,7 @@ from typing import Any, Self
 from eris.core.compress import RandP
 from eris.core.errors import DataUnavailable, ErisError
 from eris.core.vectors import Vector
-from eris.data import fetch, iid, load_mnist
+from eris.data import ImageData, fetch, iid, load_mnist
 from eris.data.outputs import check_folder
 from eris.experiments.runs import marks
 from eris.runtimes.grpc import journal, storage
@@ -122,11 +122,10 @@ class LocalFederation:
         """Ask a node to end, and wait until it has."""
         process = self.processes.pop(name)
         process.terminate()
-        try:
-            return process.wait(patience)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise ErisError(f"node {name} did not stop within {patience:g} s; killed") from None
+        code = _ended(process, patience)
+        if code is None:
+            raise ErisError(f"node {name} did not stop within {patience:g} s; killed")
+        return code
 
     def running(self, name: str) -> bool:
         """Whether a node's process is there."""
@@ -141,18 +140,11 @@ class LocalFederation:
     def close(self) -> None:
         """End all nodes: politely, then for sure."""
         with ExitStack() as stack:
-            for name, process in self.processes.items():
+            for process in self.processes.values():
                 if process.poll() is None:
                     process.terminate()
-                    stack.callback(self._end, name, process)
+                    stack.callback(_ended, process, 15)
         self.processes.clear()
-
-    def _end(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -195,6 +187,16 @@ class LocalFederation:
         return "\n".join(text.splitlines()[-lines:])
 
 
+def _ended(process: subprocess.Popen[bytes], patience: float) -> int | None:
+    """How a process ended that was asked to; None if it had to be killed."""
+    try:
+        return process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return None
+
+
 def federation_values(
     *, rounds: int, kept: float, learning_rate: float, seed: int, trainer: str
 ) -> dict[str, Any]:
@@ -210,23 +212,27 @@ def federation_values(
     return values if kept == 1 else values | {"federation.kept_fraction": kept}
 
 
-def mnist_shares(
-    names: Sequence[str],
-    samples: int,
-    seed: int,
-    say: Callable[[str], None],
-    **options: Any,
-) -> dict[str, dict[str, Any]]:
-    """The options with which each node trains on its own share of MNIST, which is fetched."""
+def fetched_mnist(say: Callable[[str], None]) -> ImageData:
+    """MNIST, which is fetched if it is not there."""
     try:
-        data = load_mnist()
+        return load_mnist()
     except DataUnavailable:
         fetch("mnist", progress=say)
-        data = load_mnist()
+        return load_mnist()
+
+
+def mnist_shares(
+    names: Sequence[str], samples: int, seed: int, say: Callable[[str], None], **options: Any
+) -> dict[str, dict[str, Any]]:
+    """The settings with which each node trains on its own share of MNIST."""
+    data = fetched_mnist(say)
     iid(len(data.train_images), len(names), samples, seed)  # refuses more than there are
     say(f"{data.name} ({data.source})")
     shared = {"members": len(names), "samples": samples, "seed": seed, **options}
-    return {name: {"member": member, **shared} for member, name in enumerate(names)}
+    return {
+        name: {"training.options": {"member": member, **shared}}
+        for member, name in enumerate(names)
+    }
 
 
 def node_names(count: int) -> list[str]:

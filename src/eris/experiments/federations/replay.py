@@ -30,6 +30,8 @@ from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.training.trainer import LocalUpdate, Trainer, as_update
 
+Journals = Mapping[str, Sequence[Mapping[str, Any]]]
+"""What each node noted, by its name."""
 MOST_TRIALS = 64
 """Combinations of trainings that are tried for a result whose clients trained more than once."""
 
@@ -87,10 +89,7 @@ Versions = tuple[int, ...]
 
 
 def replay(
-    settings: Settings,
-    initial: Vector,
-    trainers: Mapping[str, Trainer],
-    journals: Mapping[str, Sequence[Mapping[str, Any]]],
+    settings: Settings, initial: Vector, trainers: Mapping[str, Trainer], journals: Journals
 ) -> Replayed:
     """Compute every result of a federation again from its nodes' journals, by name.
 
@@ -104,7 +103,7 @@ def replay(
     return _Replay(settings, initial, trainers, journals).run()
 
 
-def published(journals: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Published]:
+def published(journals: Journals) -> list[Published]:
     """The results in the journals, each once, in the order of rounds and segments.
 
     Two that differ are both in the list: there is never a second one, so that is worth seeing.
@@ -114,16 +113,8 @@ def published(journals: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Publi
     for note in _notes(journals, "result"):
         number, segment = note["segment"]
         included = tuple(members[client] for client in note["included"])
-        found.add(
-            Published(
-                note["round"],
-                (number, segment),
-                note["previous"],
-                included,
-                note["withheld"],
-                note["digest"],
-            )
-        )
+        told = (note["previous"], included, note["withheld"], note["digest"])
+        found.add(Published(note["round"], (number, segment), *told))
     return sorted(found, key=lambda result: (result.round, result.key, result.digest))
 
 
@@ -135,7 +126,7 @@ class _Replay:
         settings: Settings,
         initial: Vector,
         trainers: Mapping[str, Trainer],
-        journals: Mapping[str, Sequence[Mapping[str, Any]]],
+        journals: Journals,
     ) -> None:
         if settings.scheme.in_step or settings.scheme.reveals or settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
@@ -287,13 +278,11 @@ class _Replay:
 # -- reading journals -----------------------------------------------------------------------------
 
 
-def _notes(
-    journals: Mapping[str, Sequence[Mapping[str, Any]]], event: str
-) -> Iterable[Mapping[str, Any]]:
+def _notes(journals: Journals, event: str) -> Iterable[Mapping[str, Any]]:
     return (note for journal in journals.values() for note in journal if note["event"] == event)
 
 
-def _members(journals: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, ...]:
+def _members(journals: Journals) -> tuple[str, ...]:
     """All members by their numbers: views only ever add to them."""
     views = [tuple(note["members"]) for note in _notes(journals, "view")]
     if not views:
@@ -301,19 +290,15 @@ def _members(journals: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[str, 
     return max(views, key=len)
 
 
-def _trainings(
-    journals: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> dict[tuple[str, int], list[Versions]]:
+def _trainings(journals: Journals) -> dict[tuple[str, int], list[Versions]]:
     """By client and round: the versions it trained from, the last training first."""
     found: dict[tuple[str, int], list[Versions]] = defaultdict(list)
     for name, journal in journals.items():
-        for note in journal:
-            if note["event"] == "trained":
-                versions = tuple(note["based_on"])
-                trainings = found[name, note["round"]]
-                if versions not in trainings:
-                    trainings.insert(0, versions)
-    return dict(found)
+        for note in _notes({name: journal}, "trained"):
+            trainings, versions = found[name, note["round"]], tuple(note["based_on"])
+            if versions not in trainings:
+                trainings.insert(0, versions)
+    return found
 
 
 def _central(settings: Settings, members: tuple[str, ...]) -> Agreement:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional
 
 from eris import __version__
 from eris.core.errors import InvalidSetting
@@ -41,14 +40,12 @@ from eris.methods import registry
 from eris.methods.method import GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.models import MODELS, ModelEntry
-from eris.models.factorisation import mean_squared_error
 from eris.protocol.schemes import Rotated
 from eris.protocol.settings import Settings, model_digest
 from eris.runtimes.faults import FaultPlan
 from eris.session import Session
 from eris.tables import check_settings, mapping
 from eris.training.evaluation import evaluate, evaluate_ratings
-from eris.training.gradients import Loss
 from eris.training.population import Population, Trainers
 from eris.training.scaffold import ScaffoldTrainer, scaffold_initial, scaffold_model
 from eris.training.torch import flatten, single_threaded, torch_clients
@@ -82,11 +79,6 @@ class Assembly:
         return len(self.samples.parts)
 
     @property
-    def loss(self) -> Loss:
-        """What clients minimise."""
-        return _loss(self.samples)
-
-    @property
     def faults(self) -> FaultPlan:
         """What goes wrong, from its beginning."""
         return FaultPlan(seed=self.recipe.seed, **mapping(self.recipe.faults))
@@ -105,10 +97,8 @@ class Assembly:
                 faults=self.faults,
                 engine=recipe.engine.name,
             )
-            try:
+            with closing(training):
                 yield training
-            finally:
-                training.close()
 
     def evaluate(self, training: Session, *, nodes: bool = False) -> dict[str, float]:
         """How well the model does on the test samples, and on what clients held out.
@@ -287,14 +277,10 @@ def _tokens(folder: Path, length: int, texts: Sequence[str]) -> Array:
     return tokenise(folder, texts, length).numpy()
 
 
-def _loss(data: Holdings) -> Loss:
-    return mean_squared_error if data.task == "ratings" else functional.cross_entropy
-
-
 def _population(recipe: Recipe, data: Holdings, module: nn.Module, step: float) -> Population:
     inputs, targets = torch.from_numpy(data.inputs), torch.from_numpy(data.targets)
     training = recipe.training
-    local = {**training.local(), "loss": _loss(data), "seed": recipe.seed}
+    local = {**training.local(), "loss": data.loss, "seed": recipe.seed}
     if not training.scaffold:
         side_by_side = recipe.engine.threads
         return TorchPopulation(

@@ -2,7 +2,8 @@
 
 A checkpoint is a folder ``round-000040`` with the training's state and its checksum. It is written
 under another name, synced, and then renamed; the one before is removed after that. So there is
-always a whole one, and a half-written one is never taken for it.
+always a whole one, and a half-written one is never taken for it. Of a transcript there is a part
+with every checkpoint; they are joined at the end.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,8 @@ from safetensors.numpy import load_file, save_file
 
 from eris.core.errors import ErisError
 from eris.data.cache import sha256_of
-from eris.files import PRIVATE, synced
+from eris.files import PRIVATE, replace, synced
+from eris.protocol.transcript import Record, Transcript, encoded_header, encoded_record
 
 STATE, RECORD = "state.safetensors", "checkpoint.json"
 
@@ -114,3 +117,41 @@ def _newest(folder: Path) -> Path | None:
     # Names of one width, so that their order is that of the rounds; six digits are enough for a
     # run, and the length comes first for one that is longer.
     return max(folder.glob("round-*"), key=lambda path: (len(path.name), path.name), default=None)
+
+
+class TranscriptParts:
+    """The messages since the last part go into the next; a part is written before its checkpoint
+    counts, so one of a later round than the checkpoint's is left over from a kill."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._saved = self._round = 0
+
+    def load(self, round: int) -> list[Record]:
+        """The messages up to a round."""
+        records: list[Record] = []
+        for path in sorted(self._folder.glob("*.eris")):
+            if int(path.stem) > round:
+                path.unlink()
+            else:
+                records += Transcript.load(path).records
+        self._saved, self._round = len(records), round
+        return records
+
+    def save(self, transcript: Transcript, round: int) -> None:
+        """Write the messages since the last part; a second time in a round there are none."""
+        if round == self._round:
+            return
+        new = transcript.records[self._saved :]
+        write_transcript(
+            Transcript(transcript.membership, transcript.settings, new),
+            self._folder / f"{round:06}.eris",
+        )
+        self._saved, self._round = self._saved + len(new), round
+
+
+def write_transcript(transcript: Transcript, path: Path) -> None:
+    """Write a transcript whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    records = map(encoded_record, transcript.records)
+    replace(path, chain([encoded_header(transcript)], records))

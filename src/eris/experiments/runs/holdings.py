@@ -12,14 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
+from eris.audit.candidates import Candidates
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
 from eris.data import (
     NAMES,
+    CanarySplit,
     Drawn,
+    HoldoutSplit,
     ImageData,
     Partition,
     RatingData,
@@ -37,6 +42,8 @@ from eris.data.cache import recorded
 from eris.data.catalogue import PIXELS, Data
 from eris.data.own import OwnData, is_own, load_own
 from eris.experiments.runs.recipe import DataRecipe
+from eris.models.factorisation import mean_squared_error
+from eris.training.gradients import Loss
 
 Array = NDArray[Any]
 Task = Literal["classes", "ratings", "texts"]
@@ -65,6 +72,11 @@ class Holdings:
     checksums: dict[str, str]
     """sha256 of the arrays in use as they were loaded, of the archive and of its files."""
 
+    @property
+    def loss(self) -> Loss:
+        """What clients minimise."""
+        return mean_squared_error if self.task == "ratings" else functional.cross_entropy
+
 
 def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) -> Holdings:
     """Load the data and deal it out; ``tokenise`` is for texts."""
@@ -83,19 +95,39 @@ def holdings(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) ->
     return Holdings(
         task,
         data.source,
-        readable(recipe.name, train[used], tokenise),
+        _readable(recipe.name, train[used], tokenise),
         labels[used].astype(np.int64),
         deal.parts,
         deal.held_out,
-        readable(recipe.name, test[tested], tokenise),
+        _readable(recipe.name, test[tested], tokenise),
         wanted[tested].astype(np.int64),
         checksums,
     )
 
 
-def loaded(recipe: DataRecipe) -> tuple[Array, Array, Array | None]:
-    """Samples, targets and (where they are known) users of the training part."""
-    return _split(_load(recipe))[1]
+def canaries_of(recipe: DataRecipe, seed: int, tokenise: Tokenise | None = None) -> Candidates:
+    """Deal a recipe's data again, and keep the canaries with their coins.
+
+    The coins are the audit's: no observer is given them.
+    """
+    if not recipe.canaries:
+        expected = (
+            "a share above 0: half of them are trained on by a fair coin each; "
+            "or ask about your own samples with `--candidates FILE`"
+        )
+        raise InvalidSetting("data.canaries", recipe.canaries, expected)
+    _, (inputs, targets, users), _ = _split(_load(recipe))
+    _, split = _dealt(recipe, targets, users, seed)
+    places = np.concatenate(split.canaries)
+    if len(places) == 0:
+        expected = "enough samples a client that the share of canaries is at least one of them"
+        raise InvalidSetting("data.canaries", recipe.canaries, expected)
+    return Candidates(
+        torch.from_numpy(_readable(recipe.name, inputs[places], tokenise)),
+        torch.from_numpy(targets[places].astype(np.int64)),
+        np.repeat(np.arange(len(split.canaries)), [len(part) for part in split.canaries]),
+        np.concatenate(split.included),
+    )
 
 
 def _load(recipe: DataRecipe) -> Data | OwnData:
@@ -122,8 +154,8 @@ def _deal(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> 
         drawn = Drawn(len(labels), recipe.resolved().clients or 1, recipe.samples, seed)
         mark = np.array([len(drawn), recipe.samples, seed])
         return _Deal(np.arange(len(labels)), drawn, np.empty(0, np.int64), mark)
-    split = holdout(dealt(recipe, labels, users, seed), recipe.held_out, seed)
-    trained = canaries(split.train, recipe.canaries, seed).train
+    split, asked = _dealt(recipe, labels, users, seed)
+    trained = asked.train
     # Only the samples in use, renumbered in the order in which clients hold them.
     used = np.concatenate([*trained, *split.held_out])
     ends = np.cumsum([len(part) for part in trained])
@@ -158,7 +190,15 @@ def _tested(recipe: DataRecipe, count: int) -> Indices:
     return np.sort(iid(count, 1, recipe.test_samples, 0)[0])
 
 
-def dealt(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> Partition:
+def _dealt(
+    recipe: DataRecipe, labels: Array, users: Array | None, seed: int
+) -> tuple[HoldoutSplit, CanarySplit]:
+    """What every client is dealt, less what it holds out, and which of that are canaries."""
+    split = holdout(_partition(recipe, labels, users, seed), recipe.held_out, seed)
+    return split, canaries(split.train, recipe.canaries, seed)
+
+
+def _partition(recipe: DataRecipe, labels: Array, users: Array | None, seed: int) -> Partition:
     """The split that the recipe asks for."""
     recipe = recipe.resolved()
     clients, samples = recipe.clients or 1, recipe.samples
@@ -196,7 +236,7 @@ def _rated(data: RatingData) -> tuple[tuple[Array, Array, Array], tuple[Array, A
     return trained, (pairs[test], data.ratings[test])
 
 
-def readable(name: str, inputs: Array, tokenise: Tokenise | None) -> Array:
+def _readable(name: str, inputs: Array, tokenise: Tokenise | None) -> Array:
     """Samples as a model reads them."""
     if inputs.dtype != object:
         return _normalised(name, inputs)

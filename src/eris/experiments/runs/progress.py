@@ -4,51 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
 
+from eris.experiments.figures import say
 from eris.experiments.runs.store import Line
 
 
-class Progress(Protocol):
-    """Who is told of a run's course."""
+class Progress:
+    """Who is told of a run's course; this one tells nobody."""
 
     def begin(self, name: str, done: int, rounds: int) -> None:
         """A run starts, or goes on after ``done`` rounds."""
-        ...
 
     def round(self, line: Line) -> None:
         """A round is over; ``line`` is what is kept of it."""
-        ...
 
     def end(self) -> None:
         """The run is over or was stopped."""
-        ...
 
 
-class Silent:
-    """Tells nobody."""
-
-    def begin(self, name: str, done: int, rounds: int) -> None:
-        """Nothing."""
-
-    def round(self, line: Line) -> None:
-        """Nothing."""
-
-    def end(self) -> None:
-        """Nothing."""
-
-
-class Lines:
+class Lines(Progress):
     """A line a round, with the time that is left: for files and other programs."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,39 +45,26 @@ class Lines:
         """Say what runs."""
         self._rounds, self._before, self._began = rounds, done, self._clock()
         going = f"goes on after round {done} of" if done else "starts:"
-        self._say(f"{name} {going} {rounds} rounds")
+        say(f"{name} {going} {rounds} rounds", console=self._console)
 
     def round(self, line: Line) -> None:
         """Say how it stands, and when it will be over if rounds go on taking as long."""
         done = line["round"]
         each = (self._clock() - self._began) / (done - self._before)
         left = f"  {duration(each * (self._rounds - done))} left" if done < self._rounds else ""
-        self._say(f"round {done}/{self._rounds}  {_note(line)}{left}")
-
-    def end(self) -> None:
-        """Nothing."""
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+        say(f"round {done}/{self._rounds}  {_note(line)}{left}", console=self._console)
 
 
-class Bar:
+class Bar(Progress):
     """A progress bar with the last metrics, bytes a client, and the time left."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._task, self._tested = console, TaskID(0), False
-        self._bar = RichProgress(console=console)
+        self._bar = bar(console, NOTE)
 
     def begin(self, name: str, done: int, rounds: int) -> None:
         """Show a bar; one that was shown before stays as it ended."""
-        self._bar = RichProgress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=self._console,
-        )
+        self._bar = bar(self._console, NOTE)
         self._tested = False
         self._task = self._bar.add_task(name, total=rounds, completed=done, note="")
         self._bar.start()
@@ -108,6 +80,17 @@ class Bar:
     def end(self) -> None:
         """Leave it as it is."""
         self._bar.stop()
+
+
+def bar(console: Console, *more: ProgressColumn) -> RichProgress:
+    """A bar with a label, how much is done and the time left."""
+    label = TextColumn("{task.description}", markup=False)
+    columns = (label, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), *more)
+    return RichProgress(*columns, console=console)
+
+
+NOTE = TextColumn("{task.fields[note]}", markup=False)
+"""Beside a bar: what is to be said of it last."""
 
 
 def shown_on(console: Console) -> Progress:

@@ -8,7 +8,7 @@ stored recipe.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,9 +18,9 @@ from eris.tables import (
     document,
     document_in,
     further,
-    further_field,
     located,
     mapping,
+    own,
     put,
     read,
     setting,
@@ -100,8 +100,8 @@ class DataRecipe(Table):
 
     def resolved(self) -> DataRecipe:
         """With the defaults of its partition."""
-        own = {name: USUAL[name] for name, kind in KINDS.items() if kind == self.partition}
-        missing = {name: value for name, value in own.items() if getattr(self, name) is None}
+        usual = {name: USUAL[name] for name, kind in KINDS.items() if kind == self.partition}
+        missing = {name: value for name, value in usual.items() if getattr(self, name) is None}
         if self.clients is None and self.partition != "by-user":
             missing["clients"] = 10
         return replace(self, **missing) if missing else self  # type: ignore[arg-type]
@@ -162,8 +162,8 @@ class TrainingRecipe(Table):
 
     def local(self) -> dict[str, Any]:
         """The options that are those of one client."""
-        shared, own = LocalTraining.__dataclass_fields__, self.resolved()
-        found = {item.name: getattr(own, item.name) for item in fields(own) if item.name in shared}
+        shared = LocalTraining.__dataclass_fields__
+        found = {name: value for name, value in own(self.resolved()).items() if name in shared}
         return {**found, "batch_size": self.batch_size or None}
 
     def resolved(self) -> TrainingRecipe:
@@ -285,7 +285,7 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
     >>> differences(Recipe(seed=1), Recipe(seed=2))
     ['seed: 1, now 2']
     """
-    one, other = _identity(before), _identity(after)
+    one, other = identity(before), identity(after)
     return [
         f"{key}: {_shown(one.get(key))}, now {_shown(other.get(key))}"
         for key in dict.fromkeys([*one, *other])
@@ -295,17 +295,14 @@ def differences(before: Recipe, after: Recipe) -> list[str]:
 
 def flat(table: Table, prefix: str = "") -> dict[str, Any]:
     """Every value by its key; what is unset is None."""
-    found = {
-        f"{prefix}{item.name}": getattr(table, item.name) for item, _ in settings_of(type(table))
-    }
-    if (rest := further_field(type(table))) is not None:
-        found |= {f"{prefix}{key}": value for key, value in getattr(table, rest).items()}
+    found = {f"{prefix}{key}": value for key, value in own(table).items()}
     for name in subtables(type(table)):
         found |= flat(getattr(table, name), f"{prefix}{name}.")
     return found
 
 
-def _identity(recipe: Recipe) -> dict[str, Any]:
+def identity(recipe: Recipe) -> dict[str, Any]:
+    """Every value by its key, of what makes a run the run it is."""
     passing = {
         f"{table.title}.{item.name}"
         for table in subtables(Recipe).values()

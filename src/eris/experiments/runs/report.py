@@ -16,14 +16,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from eris.core.errors import InvalidSetting, did_you_mean, one_of
+from eris.experiments.figures import NOTHING, figure, panels, saved
 from eris.experiments.runs.checkpoint import RunDamaged
 from eris.experiments.runs.progress import described, size
-from eris.experiments.runs.recipe import flat
+from eris.experiments.runs.recipe import identity
 from eris.experiments.runs.store import Line, Run
 
 DERIVED = ("held_out_", "node_")
 LOWER_IS_BETTER = ("loss", "rmse")
-NOT_COMPARED = {"name", "engine.checkpoint_every"}
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,7 @@ class Summary:
 
     def key(self, sort: str) -> tuple[bool, Any]:
         """What to sort by: the best first; runs without the figure last."""
-        if sort in ("name", "method", "data", "model", "state", "started"):
-            return False, getattr(self, sort)
-        if sort in ("sent", "received", "done", "seconds"):
+        if sort in SORTS:
             return False, getattr(self, sort)
         value = self.metrics.get(sort, math.nan)
         return math.isnan(value), value if lower_is_better(sort) else -value
@@ -111,8 +109,8 @@ def lower_is_better(metric: str) -> bool:
 def runs_table(summaries: Sequence[Summary], sort: str = "started") -> Table:
     """One line a run."""
     metrics = list(dict.fromkeys(name for one in summaries for name in one.metrics))
-    if summaries and sort not in (*SORTS, *metrics):
-        known = [*SORTS, *metrics]
+    known = (*SORTS, *metrics)
+    if summaries and sort not in known:
         raise InvalidSetting("--sort", sort, one_of(known, sort))
     # What is derived is in `eris runs show`; here there is room for the main figures.
     metrics = [name for name in metrics if name == sort or not name.startswith(DERIVED)]
@@ -123,7 +121,7 @@ def runs_table(summaries: Sequence[Summary], sort: str = "started") -> Table:
     for heading in ("rounds", *metrics, "up", "down", "state"):
         table.add_column(heading, no_wrap=True)
     for one in sorted(summaries, key=lambda one: one.key(sort)):
-        figures = [_figure(one.metrics.get(name)) for name in metrics]
+        figures = [figure(one.metrics.get(name), ".4g") for name in metrics]
         table.add_row(
             Text(one.name), one.method, one.data, f"{one.done}/{one.asked}", *figures,
             size(one.sent), size(one.received), one.state,
@@ -138,7 +136,7 @@ def shown(run: Run) -> list[str]:
     versions = ", ".join(f"{name} {found}" for name, found in about["versions"].items())
     lines = [
         f"{one.name}: {one.state}, {one.done} of {one.asked} rounds in {one.seconds:,.1f} s",
-        f"started {about['started']}, ended {about['ended'] or '–'}",
+        f"started {about['started']}, ended {about['ended'] or NOTHING}",
     ]
     if damage := run.damage():
         lines.append(f"damaged: {damage}")
@@ -150,7 +148,7 @@ def shown(run: Run) -> list[str]:
         lines.append(f"privacy of a sample over all rounds: {_budget(one.privacy)}")
     lines += [
         f"a client and round: {size(one.sent)} up, {size(one.received)} down, encoded",
-        f"clients in the results: {_share(one.included)}; refused: {one.refused:,}",
+        f"clients in the results: {figure(one.included, '.1%')}; refused: {one.refused:,}",
         f"versions: {versions}, on {about['machine']}",
         f"data: {about['data']['source']}",
         *(f"  sha256 {digest}  {what}" for what, digest in about["data"]["sha256"].items()),
@@ -177,23 +175,23 @@ def comparison(runs: Sequence[Run]) -> Table:
         ("data", [one.data for one in summaries]),
         ("state", [one.state for one in summaries]),
         ("rounds", [f"{one.done}/{one.asked}" for one in summaries]),
-        *((name, [_figure(one.metrics.get(name)) for one in summaries]) for name in metrics),
+        *((name, [figure(one.metrics.get(name), ".4g") for one in summaries]) for name in metrics),
         *((f"best {name}", [_found(one.get(name)) for one in best]) for name in metrics),
         ("up, a client and round", [size(one.sent) for one in summaries]),
         ("down, a client and round", [size(one.received) for one in summaries]),
         ("up, a client, in all", [size(one.sent * one.done) for one in summaries]),
-        ("clients in the results", [_share(one.included) for one in summaries]),
+        ("clients in the results", [figure(one.included, ".1%") for one in summaries]),
         ("privacy over all rounds", [_budget(one.privacy) for one in summaries]),
         ("seconds", [f"{one.seconds:,.1f}" for one in summaries]),
     ]
     for row, cells in rows:
-        if set(cells) != {"–"}:
+        if set(cells) != {NOTHING}:
             table.add_row(row, *cells)
     table.add_section()
-    settings = [flat(run.recipe) for run in runs]
+    settings = [identity(run.recipe) for run in runs]
     for key in dict.fromkeys(itertools.chain.from_iterable(settings)):
-        values = ["–" if one.get(key) is None else str(one[key]) for one in settings]
-        if len(set(values)) > 1 and key not in NOT_COMPARED and key != "method.name":
+        values = [NOTHING if one.get(key) is None else str(one[key]) for one in settings]
+        if len(set(values)) > 1 and key != "method.name":
             table.add_row(key, *(Text(value) for value in values))
     return table
 
@@ -222,19 +220,13 @@ def main_metric(runs: Sequence[Run]) -> str:
 
 def draw(runs: Sequence[Run], path: Path, metric: str | None = None) -> str:
     """Plot a metric against rounds and against bytes sent; returns the metric."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     metric = metric or main_metric(runs)
     curves = {run.name: curve(run, metric) for run in runs}
     if missing := [name for name, points in curves.items() if not points]:
         known = {name for run in runs for line in run.rounds() for name in line["metrics"]}
         expected = f"one that {missing[0]} was evaluated by: {', '.join(sorted(known)) or 'none'}"
         raise InvalidSetting("--metric", metric, expected + did_you_mean(metric, known))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained", sharey=True)
+    picture, (left, right) = panels(2, 11, 4, sharey=True)
     for name, points in curves.items():
         rounds, sent, values = zip(*points, strict=True)
         left.plot(rounds, values, marker=".", label=name)
@@ -243,10 +235,8 @@ def draw(runs: Sequence[Run], path: Path, metric: str | None = None) -> str:
     left.xaxis.get_major_locator().set_params(integer=True)
     right.set(xlabel="MB a client has sent", title=f"{metric} over bytes sent, as encoded")
     for panel in (left, right):
-        panel.grid(alpha=0.3)
         panel.legend()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    saved(picture, path)
     return metric
 
 
@@ -262,19 +252,11 @@ def _best(run: Run) -> dict[str, tuple[float, int]]:
 
 
 def _found(value: tuple[float, int] | None) -> str:
-    return "–" if value is None else f"{_figure(value[0])} (round {value[1]})"
+    return NOTHING if value is None else f"{value[0]:.4g} (round {value[1]})"
 
 
 def _budget(privacy: Line | None) -> str:
-    return "–" if not privacy else f"ε = {privacy['epsilon']:.4g}, δ = {privacy['delta']:g}"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return NOTHING if not privacy else f"ε = {privacy['epsilon']:.4g}, δ = {privacy['delta']:g}"
 
 
 def _numbers(metrics: Line) -> dict[str, float]:

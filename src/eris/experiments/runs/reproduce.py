@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from eris.core.errors import InvalidSetting, one_of
+from eris.experiments.figures import NOTHING, figure, panels, saved
 from eris.experiments.runs import runner
-from eris.experiments.runs.compared import COMPARED, quoted
-from eris.experiments.runs.printed import NOTHING
+from eris.experiments.runs.printed import COMPARED, quoted
 from eris.experiments.runs.progress import Progress, size
 from eris.experiments.runs.recipe import UNBIASED, Recipe
 from eris.experiments.runs.store import MODEL, RECORD, ROUNDS, Run
@@ -43,27 +42,29 @@ class Experiment:
     base: Mapping[str, Any]
     rows: tuple[Row, ...]
     curve: str | None = None
-    """The recipe's key that the rows vary, for a picture."""
+    """What the rows vary, for a picture: the recipe's key."""
     at: tuple[int, ...] = ()
     """Earlier rounds whose accuracy is shown, too."""
 
     def recipe(self, row: Row, seed: int) -> Recipe:
         """What one run of a row is."""
-        name = f"{self.name}-{slug(row.label)}-{seed}"
-        return Recipe().changed(
-            {**UNBIASED, **self.base, **row.changes, "name": name, "seed": seed}
-        )
+        own = {"name": self.run_name(row, seed), "seed": seed}
+        return Recipe().changed({**UNBIASED, **self.base, **row.changes, **own})
+
+    def run_name(self, row: Row, seed: int) -> str:
+        """The name under which a run of a row is kept."""
+        return f"{self.name}-{slug(row.label)}-{seed}"
 
 
 MNIST_ROUNDS, CIFAR_ROUNDS, FAULT_ROUNDS = 160, 100, 200
 
 
-def _images(data: str, rounds: int) -> dict[str, Any]:
+def images(data: str, rounds: int, samples: int = 16) -> dict[str, Any]:
     """The papers' unbiased setting: one full-batch step of SGD with momentum, kept."""
     return {
         "data.name": data,
         "data.clients": 50,
-        "data.samples": 16,
+        "data.samples": samples,
         "training.rounds": rounds,
         "training.learning_rate": 0.01,
         "training.momentum": 0.9,
@@ -117,7 +118,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment(
             "mnist",
             "ERIS table 12: MNIST, LeNet-5, 16 samples a client, unbiased",
-            _images("mnist", MNIST_ROUNDS),
+            images("mnist", MNIST_ROUNDS),
             _rows("ERIS table 12", [
                 "FedAvg", "ERIS", "ERIS + DSC 3.3 %", "ERIS + DSC 3.3 %, paper mode",
                 "FedAvg-LDP ε 10", "FedAvg-LDP ε 1", "SoteriaFL ε 10", "SoteriaFL ε 1",
@@ -127,7 +128,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment(
             "cifar10",
             "ERIS table 10: CIFAR-10, ResNet-9, 16 samples a client, unbiased",
-            _images("cifar10", CIFAR_ROUNDS) | {"model.name": "resnet9"},
+            images("cifar10", CIFAR_ROUNDS) | {"model.name": "resnet9"},
             _rows("ERIS table 10", [
                 "FedAvg", "ERIS + DSC 5 %", "ERIS + DSC 0.6 %, rotated",
                 "ERIS + DSC 0.6 %, paper mode",
@@ -136,7 +137,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
         Experiment(
             "sparse",
             "Masks that keep little: MNIST, LeNet-5, 16 samples a client, unbiased (of no paper)",
-            _images("mnist", MNIST_ROUNDS),
+            images("mnist", MNIST_ROUNDS),
             _sparse(),
             at=(80, 120),
         ),
@@ -144,7 +145,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "dropout",
             "ERIS figure 11: aggregators away, each by a coin (the paper: a fixed share of them; "
             "accuracy holds up to 70 %)",
-            _images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
+            images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
             _rates("dropout", "dropout"),
             curve="faults.dropout",
         ),
@@ -152,19 +153,12 @@ EXPERIMENTS: Mapping[str, Experiment] = {
             "links",
             "ERIS figure 12: client–aggregator links down, both ways (the paper: accuracy holds up "
             "to 50 %)",
-            _images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
+            images("mnist", FAULT_ROUNDS) | {"method.name": "eris"},
             _rates("link", "links down"),
             curve="faults.link",
         ),
     )
 }  # fmt: skip
-
-
-def named(name: str) -> Experiment:
-    """The experiment of that name."""
-    if name not in EXPERIMENTS:
-        raise InvalidSetting("experiment", name, one_of(EXPERIMENTS, name))
-    return EXPERIMENTS[name]
 
 
 def reproduce(
@@ -232,7 +226,6 @@ def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
         found = [RunOutcome.of(run) for run in runs.get(row.label, ())]
         if not found:
             continue
-        spent = found[0].epsilon
         own = [outcome.nodes for outcome in found if outcome.nodes is not None]
         nodes = f" (a node: {_spread(own)})" if own else ""
         failed = sum(outcome.failed for outcome in found)
@@ -244,7 +237,7 @@ def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
             _spread([outcome.best_accuracy for outcome in found]),
             f"{np.mean([outcome.best_round for outcome in found]):.0f}",
             row.paper,
-            "–" if spent is None else f"{spent:,.0f}",
+            figure(found[0].epsilon, ",.0f"),
             size(float(np.mean([outcome.sent for outcome in found]))),
             size(float(np.mean([outcome.received for outcome in found]))),
         )
@@ -253,13 +246,8 @@ def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
 
 def draw(experiment: Experiment, runs: Mapping[str, Sequence[Run]], path: Path) -> None:
     """Accuracy, and the round of the lowest loss, along the curve."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     assert experiment.curve is not None
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    picture, (left, right) = panels(2, 10, 4)
     rows = [row for row in experiment.rows if row.label in runs]
     places = [row.changes[experiment.curve] for row in rows]
     outcomes = [[RunOutcome.of(run) for run in runs[row.label]] for row in rows]
@@ -271,11 +259,8 @@ def draw(experiment: Experiment, runs: Mapping[str, Sequence[Run]], path: Path) 
         means, spread = [np.mean(v) for v in values], [np.std(v) for v in values]
         axis.errorbar(places, means, spread, marker="o", capsize=3)
         axis.set(xlabel=experiment.curve.rpartition(".")[2], ylabel=label)
-        axis.grid(alpha=0.3)
-    figure.suptitle(experiment.title)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    picture.suptitle(experiment.title)
+    saved(picture, path)
 
 
 def _spread(shares: Sequence[float]) -> str:

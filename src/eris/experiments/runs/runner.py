@@ -7,7 +7,6 @@ checkpoint ends with the same bits as one that was never stopped.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shutil
@@ -29,7 +28,12 @@ from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.data.outputs import check_folder
 from eris.experiments.runs.assembly import Assembly, assemble
-from eris.experiments.runs.checkpoint import Checkpoint, RunDamaged
+from eris.experiments.runs.checkpoint import (
+    Checkpoint,
+    RunDamaged,
+    TranscriptParts,
+    write_transcript,
+)
 from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe, differences
 from eris.experiments.runs.store import (
@@ -40,11 +44,12 @@ from eris.experiments.runs.store import (
     TRANSCRIPT,
     Line,
     Run,
+    free,
     timestamp,
 )
-from eris.experiments.audits.transcripts import TranscriptParts, write_transcript
 from eris.files import replace
-from eris.session import RoundRecord, Session
+from eris.protocol.view import View
+from eris.session import RoundRecord, Session, payers
 
 REASONS = 3
 """How many refusals of a round are kept in words; all are counted."""
@@ -69,9 +74,7 @@ def start(recipe: Recipe, root: Path, progress: Progress) -> Run:
 def _folder(recipe: Recipe, root: Path) -> Path:
     """Where a run is kept: under its name, or under the time and a number if that is taken."""
     if recipe.name is None:
-        names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
-        now = timestamp()
-        return next(path for end in names if not (path := root / f"{now}{end}").exists())
+        return free(root, timestamp())
     if Path(recipe.name).name != recipe.name or not recipe.name or recipe.name[0] in ".-":
         expected = "a folder's name, without / and not beginning with . or -"
         raise InvalidSetting("name", recipe.name, expected)
@@ -164,9 +167,8 @@ def _one_round(run: Run, assembly: Assembly, training: Session) -> Line:
     last = record.round == options.rounds
     due = record.round % options.evaluate_every == 0 or last
     metrics = assembly.evaluate(training, nodes=last) if due else {}
-    clients, view = frozenset(training.view.clients), training.view
-    line = round_line(record, clients, metrics, seconds, whole=not view.owners)
-    run.append(line, client_lines(record, clients))
+    line = round_line(record, training.view, metrics, seconds)
+    run.append(line, client_lines(record, frozenset(training.view.clients)))
     return line
 
 
@@ -228,31 +230,22 @@ def failed(lines: Sequence[Line], model: Vector) -> str | None:
 
 
 def round_line(
-    record: RoundRecord,
-    clients: Set[int],
-    metrics: Mapping[str, float],
-    seconds: float,
-    *,
-    whole: bool = False,
+    record: RoundRecord, view: View, metrics: Mapping[str, float], seconds: float
 ) -> dict[str, Any]:
-    """What is kept of a round: bytes by kind, over all members and of the clients alone.
-
-    ``whole`` counts every member's bytes as the clients': in gossip the other members are the
-    clients' own virtual nodes.
-    """
-    sent, received = _by_member(record.traffic.sent), _by_member(record.traffic.received)
-    payers = {*sent, *received} if whole else clients
+    """What is kept of a round: bytes by kind, over all members and of the clients alone."""
+    sent, received = (_totals(way, 0) for way in (record.traffic.sent, record.traffic.received))
+    paying = payers(view)
     line = {
         "round": record.round,
         "metrics": dict(metrics),
         "included": record.included,
         "refused": len(record.refused),
         "client_loss": _mean_loss(record),
-        "sent": _by_kind(record.traffic.sent),
-        "received": _by_kind(record.traffic.received),
-        "clients": len(record.clients) or len(clients),
-        "clients_sent": sum(size for member, size in sent.items() if member in payers),
-        "clients_received": sum(size for member, size in received.items() if member in payers),
+        "sent": dict(sorted(_totals(record.traffic.sent, 1).items())),
+        "received": dict(sorted(_totals(record.traffic.received, 1).items())),
+        "clients": len(record.clients) or len(view.clients),
+        "clients_sent": sum(size for member, size in sent.items() if member in paying),
+        "clients_received": sum(size for member, size in received.items() if member in paying),
         "busiest": max((sent + received).values(), default=0),
         "seconds": round(seconds, 6),
     }
@@ -267,7 +260,7 @@ def _mean_loss(record: RoundRecord) -> float | None:
 
 def client_lines(record: RoundRecord, clients: Set[int]) -> Iterator[dict[str, Any]]:
     """What is kept of each client that trained or exchanged anything in a round."""
-    sent, received = _by_member(record.traffic.sent), _by_member(record.traffic.received)
+    sent, received = (_totals(way, 0) for way in (record.traffic.sent, record.traffic.received))
     for client in sorted(({*sent, *received} & clients) | set(record.clients)):
         yield {
             "round": record.round,
@@ -278,48 +271,33 @@ def client_lines(record: RoundRecord, clients: Set[int]) -> Iterator[dict[str, A
         }
 
 
-def _by_kind(traffic: Counter[tuple[int, str]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for (_, kind), size in traffic.items():
-        total[kind] += size
-    return dict(sorted(total.items()))
-
-
-def _by_member(traffic: Counter[tuple[int, str]]) -> Counter[int]:
-    total: Counter[int] = Counter()
-    for (member, _), size in traffic.items():
-        total[member] += size
+def _totals(traffic: Counter[tuple[int, str]], place: int) -> Counter[Any]:
+    """Bytes by member (place 0 of a key), or by kind of message (1)."""
+    total: Counter[Any] = Counter()
+    for key, size in traffic.items():
+        total[key[place]] += size
     return total
 
 
-class Stop:
-    """Whether the process was asked to stop; the second time it stops at once."""
-
-    def __init__(self) -> None:
-        self._asked = False
-
-    def __bool__(self) -> bool:
-        return self._asked
-
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """What a signal does."""
-        if self._asked:
-            raise KeyboardInterrupt
-        self._asked = True
-
-
 @contextmanager
-def asked_to_stop() -> Iterator[Stop]:
-    """Inside the block SIGINT and SIGTERM are noted instead of ending the process.
+def asked_to_stop() -> Iterator[list[int]]:
+    """Inside the block SIGINT and SIGTERM are noted instead of ending the process; the second ends
+    it at once.
 
     Python hands signals to the main thread only; in another one nothing is noted.
     """
-    stop = Stop()
+    asked: list[int] = []
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
     here = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
-    before = {number: signal.signal(number, stop.ask) for number in numbers}
+    before = {number: signal.signal(number, ask) for number in numbers}
     try:
-        yield stop
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -73,12 +73,19 @@ def timestamp() -> str:
     return datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
 
 
+def free(root: Path, name: str) -> Path:
+    """A folder of that name, or with a number after it if that is taken."""
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for one in names if not (path := root / one).exists())
+
+
 class Run:
     """One run's folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._record = _read_record(path)
+        self.about = _read_record(path)
+        """What ``run.json`` says."""
 
     @classmethod
     def create(cls, path: Path, recipe: Recipe, about: Line) -> Run:
@@ -103,11 +110,6 @@ class Run:
         """The folder's name."""
         return self.path.name
 
-    @property
-    def about(self) -> Line:
-        """What ``run.json`` says."""
-        return self._record
-
     @cached_property
     def recipe(self) -> Recipe:
         """What was asked, with every default."""
@@ -121,7 +123,7 @@ class Run:
     def state(self) -> State:
         """Whether it runs, is finished, failed, or was interrupted (a killed run says it is
         running, but nobody holds its lock)."""
-        state: State = self._record["state"]
+        state: State = self.about["state"]
         return "interrupted" if state == "running" and not self._locked() else state
 
     @property
@@ -160,8 +162,8 @@ class Run:
     def _noted(self) -> Mapping[str, Line]:
         """What is known of the files: of a finished run all, before that what a checkpoint rests
         on, to which rounds are added."""
-        if self._record["state"] in OVER:
-            noted: Mapping[str, Line] = self._record.get("files", {ROUNDS: {}, MODEL: {}})
+        if self.about["state"] in OVER:
+            noted: Mapping[str, Line] = self.about.get("files", {ROUNDS: {}, MODEL: {}})
             return noted
         sizes = checkpoint.sizes(self.path / CHECKPOINT)
         return {name: {"least": size} for name, size in sizes.items()}
@@ -172,10 +174,8 @@ class Run:
 
     def again(self, ending: str = "again", *options: str) -> str:
         """The command that runs the recipe once more, under a name that is free."""
-        name = f"{self.name}-{ending}"
-        names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-        free = next(one for one in names if not (self.path.parent / one).exists())
-        return self._command("run", str(self.path / RECIPE), *options, "--name", free)
+        name = free(self.path.parent, f"{self.name}-{ending}").name
+        return self._command("run", str(self.path / RECIPE), *options, "--name", name)
 
     def resuming(self) -> str:
         """The command that goes on with the run."""
@@ -194,13 +194,13 @@ class Run:
         """Hold the run, so that no other process works on it."""
         with (self.path / LOCK).open("ab") as file:
             _lock(file.fileno(), self.path)
-            self._record = _read_record(self.path)
+            self.about = _read_record(self.path)
             yield
 
     def note(self, **values: Any) -> None:
         """Change what ``run.json`` says."""
-        self._record = {**self._record, **values}
-        write_atomically(self.path / RECORD, _document(self._record))
+        self.about = {**self.about, **values}
+        write_atomically(self.path / RECORD, _document(self.about))
 
     def ended(self, state: State, **values: Any) -> None:
         """Note how a run ended and, if all its rounds are done, what it leaves behind."""
