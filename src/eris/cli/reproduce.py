@@ -100,6 +100,11 @@ def _runs(
     base = ", ".join(f"{key} {value}" for key, value in experiment.base.items())
     told = f"Seeds {seeds[0]} to {seeds[-1]}; {base}. Mean ± deviation over the seeds."
     console.print(told, markup=False)
+    for row in experiment.rows:
+        other = {key: row.changes[key] for key in experiment.base if key in row.changes}
+        if other:
+            changed = ", ".join(f"{key} {value}" for key, value in other.items())
+            console.print(f"{row.label}: {changed}.", markup=False)
     if done:
         about = next(iter(done.values()))[0].about
         data, model = about["data"], about["model"]

@@ -57,7 +57,7 @@ class Owners:
                 if observer in sight.observers and pieces is not None:
                     seen = sight.seen(client)[sight.observers.index(observer)]
                     targets.append(Target(sight.completed(observer, client), (client,)))
-                    shares.append(float(pieces.sizes[seen].sum()) / len(sight.model))
+                    shares.append(float(pieces.sizes[seen].sum()) / self.watch.agreement.settings.places)
         kind = "server" if len(self._owners) == 1 else "aggregator"
         # All members are sent the same results, so one owner's model stands for everybody's.
         everyone = Target(self.watch.models()[0].copy(), tuple(self._clients))
@@ -95,5 +95,5 @@ class Neighbours:
             # The round's graph may have led none of its chunks to anybody else.
             for sight, piece in islice(found, 1):
                 targets.append(Target(sight.completed([piece]), (victim,)))
-                shares.append(len(piece.coordinates) / len(sight.model))
+                shares.append(len(piece.coordinates) / self.watch.agreement.settings.places)
         return (Completed("neighbour", round, float(np.mean(shares)), tuple(targets)),)

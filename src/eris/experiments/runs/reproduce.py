@@ -107,6 +107,7 @@ def _sparse() -> tuple[Row, ...]:
         Row(f"{rotated}, Dirichlet 0.2", {**COMPARED[rotated], **SKEWED}),
         Row(f"{rotated}, limit 0.3", _limited(few, "rotated", 0.3)),
         Row(f"{rotated}, limit 0.3, Dirichlet 0.2", _limited(few, "rotated", 0.3) | SKEWED),
+        Row(f"{rotated}, 10 groups", _limited(few, "rotated", 0.0) | {"method.mask_groups": 10}),
         Row("ERIS + DSC 0.6 %, coordinates, limit 0.4", _limited(few, "coordinates", 0.4)),
         Row("ERIS + DSC 0.12 %, rotated, limit 0.3", _limited(0.0012, "rotated", 0.3)),
     )
