@@ -50,6 +50,7 @@ class Owners:
         """An owner's view of every client in a round, and that of a member without shards."""
         targets: list[Target] = []
         shares: list[float] = []
+        places = self.watch.agreement.settings.places
         for sight in self.watch.follow(round, records):
             for client in self._clients:
                 observer = self._owners.index(self._watching(client))
@@ -57,7 +58,7 @@ class Owners:
                 if observer in sight.observers and pieces is not None:
                     seen = sight.seen(client)[sight.observers.index(observer)]
                     targets.append(Target(sight.completed(observer, client), (client,)))
-                    shares.append(float(pieces.sizes[seen].sum()) / self.watch.agreement.settings.places)
+                    shares.append(float(pieces.sizes[seen].sum()) / places)
         kind = "server" if len(self._owners) == 1 else "aggregator"
         # All members are sent the same results, so one owner's model stands for everybody's.
         everyone = Target(self.watch.models()[0].copy(), tuple(self._clients))
@@ -95,5 +96,5 @@ class Neighbours:
             # The round's graph may have led none of its chunks to anybody else.
             for sight, piece in islice(found, 1):
                 targets.append(Target(sight.completed([piece]), (victim,)))
-                shares.append(len(piece.coordinates) / self.watch.agreement.settings.places)
+                shares.append(len(piece.coordinates) / places)
         return (Completed("neighbour", round, float(np.mean(shares)), tuple(targets)),)
