@@ -15,20 +15,20 @@ from eris.protocol.round.revealed import Revealed
 from eris.protocol.round.roles import Node
 from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
-from eris.testing.shape import Shape
 from eris.testing.synthetic import SyntheticPopulation, SyntheticTraining
 from eris.testing.weather import Trouble
 from eris.testing.world import World
 from support.bugs import catch
+from support.shares import SharedShape
 
 # What is masked cannot be looked at, so nobody refuses values that are none, or a lie.
 KINDS = frozenset(Trouble) - {Trouble.POISON, Trouble.LIE}
-MASKED = Shape(members=5, shards=3, rounds=14, min_included=2, kept=1.0, shares=True)
+MASKED = SharedShape(members=5, shards=3, rounds=14, min_included=2, kept=1.0, shares=True)
 PASSING = (Trouble.CRASH, Trouble.LEAVE, Trouble.DROP, Trouble.DELAY, Trouble.OUTAGE)
 
 
-def drawn(seed: int) -> Shape:
-    return replace(Shape.drawn(seed), shares=True, kept=1.0, roster=False)
+def drawn(seed: int) -> SharedShape:
+    return replace(SharedShape.drawn(seed), shares=True, kept=1.0, roster=False)
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
