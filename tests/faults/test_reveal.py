@@ -117,7 +117,7 @@ def test_a_member_that_answers_about_two_sets(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Revealed, "answer", answer_all)
     monkeypatch.setattr(Aggregator, "_ask", ask_about_less)
-    monkeypatch.setattr("eris.testing.openings.Openings.asks", lambda *_: None)
+    monkeypatch.setattr("eris.testing.witness.Witness._check_question", lambda *_: None)
     catch(monkeypatch, "has told of two sets", shape=MASKED)
 
 

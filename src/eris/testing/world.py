@@ -22,12 +22,11 @@ from eris.protocol.round.giving import Job
 from eris.protocol.round.member import AHEAD, Member
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock
-from eris.testing.broken import LawBroken
 from eris.testing.liar import ABSURD, lies, twisted
 from eris.testing.places import LEASE, Answer, Authority, Host
 from eris.testing.shape import Shape
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
-from eris.testing.witness import Witness
+from eris.testing.witness import LawBroken, Witness
 
 PATIENCE = 120.0
 """Virtual seconds after the storm in which those that are connected must have finished."""
