@@ -15,7 +15,7 @@ from eris.protocol.round.revealed import Revealed
 from eris.protocol.round.roles import Node
 from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
-from eris.testing.synthetic import SyntheticPopulation, SyntheticTraining
+from eris.testing.synthetic import SyntheticTraining
 from eris.testing.weather import Trouble
 from eris.testing.world import World
 from support.bugs import catch
@@ -53,7 +53,7 @@ def test_in_fine_weather_every_sum_is_opened_and_is_the_mean_of_all() -> None:
 
 def test_members_in_step_refuse_what_needs_questions() -> None:
     settings = MASKED.settings(seed=1)
-    population = SyntheticPopulation(SyntheticTraining(settings.n), 5)
+    population = SyntheticTraining(settings.n).population(5)
     view = View.serverless(["anna", "ben", "cleo", "dora", "emil"], aggregators=3)
     with pytest.raises(InvalidSetting, match="scheme is 'additive-shares'; expected one without"):
         Cohort(Agreement(settings, view), MASKED.initial(seed=1), population)
