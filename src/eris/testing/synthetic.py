@@ -56,7 +56,6 @@ class SyntheticTraining:
 
     n: int
     seed: int = 0
-    pull: float = 0.5
     whole: bool = False
     given: dict[tuple[int, int], Vector] = field(default_factory=dict)
 
@@ -75,7 +74,7 @@ class SyntheticTraining:
             update = (draw.words(0, self.n) % np.uint32(17)).astype(np.float32) - np.float32(8)
         else:
             update = draw.normal(0, self.n).astype(np.float32)
-            update = update + np.float32(self.pull) * model
+            update = update + np.float32(0.5) * model
         self.given[member, round] = update
         return update, self.samples(member), self.steps(member)
 

@@ -167,8 +167,6 @@ class Trace(Witness):
         super().__init__(world.settings)
         self._world, self._say = world, say
         self._glances: dict[Member, Glance] = {}
-        self._members: dict[int, Member] = {}
-        """By number: the last start of each."""
         self._through: Counter[int] = Counter()
         incidents = world.weather.incidents
         coming = [(one.start, one.kind.value, one.members) for one in incidents]
@@ -233,7 +231,6 @@ class Trace(Witness):
     def started(self, member: int, abstain_through: int, *, unsure: bool = False) -> None:
         """A member starts."""
         super().started(member, abstain_through, unsure=unsure)
-        self._members.pop(member, None)
         silent = f", abstains up to round {abstain_through}" if abstain_through else ""
         silent = ", does not know what it has published" if unsure else silent
         self.tell(f"joins{silent}", name=self._name(member))
@@ -243,8 +240,8 @@ class Trace(Witness):
         super().permitted(member, through)
         if through > self._through[member]:
             self._through[member] = through
-            told = f"is permitted rounds up to {through}"
-            self.tell(told, self._members.get(member), self._name(member))
+            told, seat = f"is permitted rounds up to {through}", self._world.seats[member]
+            self.tell(told, seat.member, self._name(member))
 
     def sent(self, said: Outgoing, member: Member, data: bytes = b"") -> None:
         """A member has said something."""
@@ -270,7 +267,6 @@ class Trace(Witness):
         before, now = self._glances.get(member), Glance.at(member)
         said = [_DOES[now.phase]] if before is None else now.since(before, member, self._name)
         self._glances[member] = now
-        self._members[member.me] = member
         if said:
             self.tell("; ".join(said), member)
         super().look(member)

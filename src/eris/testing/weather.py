@@ -196,8 +196,8 @@ class Weather:
 
     def dead(self, host: int, now: float) -> bool:
         """Whether a host has stopped for good."""
-        deaths = (one for one in self.incidents if one.kind is Trouble.DEATH and one.on(now))
-        return any(host in death.members for death in deaths)
+        deaths = (one for one in self.incidents if one.kind is Trouble.DEATH)
+        return any(host in death.members and death.on(now) for death in deaths)
 
     def begins_at(self, host: int) -> float:
         """When a host starts for the first time."""

@@ -68,7 +68,7 @@ class Witness:
         self._updates: dict[tuple[Member, int], Vector] = {}
         """By start of a member and round: the update, less the reference."""
         self._plain: dict[Contribution, Vector] = {}
-        """What contributions hold, whatever is seen of it."""
+        """What masked contributions hold."""
         self._asked: dict[Place, frozenset[int]] = {}
         """The sets whose sums owners open with the help of members."""
         self._told: dict[tuple[Place, int], frozenset[int]] = {}
@@ -202,9 +202,9 @@ class Witness:
         if trained is None:
             raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
         expected = trained[coding.coordinates(round, key, 0)]
-        self._plain[sent] = expected
         if self.settings.scheme.reveals:
-            return  # what was masked shows in the sum
+            self._plain[sent] = expected  # what was masked shows in the sum
+            return
         values = coding.read(sent, segment)
         if not np.array_equal(values, expected, equal_nan=True):
             raise LawBroken(f"round {round}, segment {key}: member {member.me} did not send its "
@@ -305,10 +305,9 @@ class Witness:
         mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
         for sent in contributions:
             try:
-                masked = settings.scheme.reveals
-                values = self._plain[sent] if masked else decode_values(
-                    sent.payload.encoded, encoded.encoding, encoded.count
-                )  # fmt: skip
+                values = self._plain.get(sent)
+                if values is None:
+                    values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
                 mean.add(values, sent.samples, str(sent.header.sender))
             except (RefusedContribution, MalformedMessage):
                 return False
