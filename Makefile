@@ -50,7 +50,7 @@ check: setup ## Lint, types, house rules, doctests
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(PYTEST) tests/test_tidy.py
-	$(PYTEST) --doctest-modules src
+	$(PYTEST) --doctest-modules src tests/support
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix

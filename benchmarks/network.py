@@ -20,6 +20,7 @@ from operator import add
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from benchmarks.hosts.eris_nodes import eris_round_times
 from benchmarks.hosts.exchange import LOOPBACK_PIECE, exchange_round_times
@@ -33,7 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eris.core.errors import ErisError
-from eris.testing.hosts import Counters, Hosts, LinkShape, Namespace, require_tools
+from support.hosts import Counters, Hosts, LinkShape, Namespace, require_tools
 
 CONTESTANTS = ("eris", "exchange", "flower", "loopback")
 QUICK = 40

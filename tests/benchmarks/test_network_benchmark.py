@@ -24,7 +24,7 @@ from benchmarks.network import Measured, Plan, Timed, figures, parse, table
 from rich.console import Console
 
 from eris.core.errors import InvalidSetting
-from eris.testing.hosts import Counters, Hosts, HostsUnavailable, LinkShape, read_counters
+from support.hosts import Counters, Hosts, HostsUnavailable, LinkShape, read_counters
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "network.py"
 

@@ -81,6 +81,17 @@ def test_a_trace_tells_what_happened_to_whom(capsys: pytest.CaptureFixture[str])
         assert word in said
 
 
+@pytest.mark.parametrize("seed", [7008, 7011])
+def test_a_trace_names_members_that_not_all_know(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One is in the view before it is told so; one is named by a member that has an older view."""
+    main(["--seed", str(seed)])
+    verdict = capsys.readouterr().out
+    assert main(["--seed", str(seed), "--trace"]) == 0
+    assert capsys.readouterr().out.endswith("\n" + verdict)
+
+
 def test_a_world_that_breaks_a_law_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@
 twice, every value the mean of what the included clients had, and all that are there follow.
 
 The campaigns run random fault plans through every mode of the protocol, in step and under the
-virtual clock, and read what was said (:mod:`eris.testing.oracle`). ``ERIS_FAULT_PLANS`` sets how
+virtual clock, and read what was said (:mod:`support.oracle`). ``ERIS_FAULT_PLANS`` sets how
 many (130 each unless it is given). Crashes are for :mod:`eris.testing.world`.
 """
 

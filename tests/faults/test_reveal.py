@@ -15,20 +15,20 @@ from eris.protocol.round.revealed import Revealed
 from eris.protocol.round.roles import Node
 from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
-from eris.testing.shape import Shape
-from eris.testing.synthetic import SyntheticPopulation, SyntheticTraining
+from eris.testing.synthetic import SyntheticTraining
 from eris.testing.weather import Trouble
 from eris.testing.world import World
 from support.bugs import catch
+from support.shares import SharedShape
 
 # What is masked cannot be looked at, so nobody refuses values that are none, or a lie.
 KINDS = frozenset(Trouble) - {Trouble.POISON, Trouble.LIE}
-MASKED = Shape(members=5, shards=3, rounds=14, min_included=2, kept=1.0, shares=True)
+MASKED = SharedShape(members=5, shards=3, rounds=14, min_included=2, kept=1.0, shares=True)
 PASSING = (Trouble.CRASH, Trouble.LEAVE, Trouble.DROP, Trouble.DELAY, Trouble.OUTAGE)
 
 
-def drawn(seed: int) -> Shape:
-    return replace(Shape.drawn(seed), shares=True, kept=1.0, roster=False)
+def drawn(seed: int) -> SharedShape:
+    return replace(SharedShape.drawn(seed), shares=True, kept=1.0, roster=False)
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
@@ -53,7 +53,7 @@ def test_in_fine_weather_every_sum_is_opened_and_is_the_mean_of_all() -> None:
 
 def test_members_in_step_refuse_what_needs_questions() -> None:
     settings = MASKED.settings(seed=1)
-    population = SyntheticPopulation(SyntheticTraining(settings.n), 5)
+    population = SyntheticTraining(settings.n).population(5)
     view = View.serverless(["anna", "ben", "cleo", "dora", "emil"], aggregators=3)
     with pytest.raises(InvalidSetting, match="scheme is 'additive-shares'; expected one without"):
         Cohort(Agreement(settings, view), MASKED.initial(seed=1), population)
@@ -117,7 +117,7 @@ def test_a_member_that_answers_about_two_sets(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Revealed, "answer", answer_all)
     monkeypatch.setattr(Aggregator, "_ask", ask_about_less)
-    monkeypatch.setattr("eris.testing.openings.Openings.asks", lambda *_: None)
+    monkeypatch.setattr("eris.testing.witness.Witness._check_question", lambda *_: None)
     catch(monkeypatch, "has told of two sets", shape=MASKED)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eris.testing.hosts import Hosts
+from support.hosts import Hosts
 from support.nodes import Nodes, lawful
 
 pytestmark = pytest.mark.slow

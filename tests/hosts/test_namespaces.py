@@ -12,13 +12,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from eris.testing.hosts import Hosts, HostsUnavailable, LinkShape, Namespace, run
+from support.hosts import Hosts, HostsUnavailable, LinkShape, Namespace, run
 
 pytestmark = pytest.mark.slow
 
+TESTS = Path(__file__).parents[1]
 PORT = 5000
 LISTEN = """
 import socket, sys
@@ -36,7 +38,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
 """
 HOLD = """
 import subprocess, sys
-from eris.testing.hosts import Hosts
+sys.path.append(sys.argv[1])
+from support.hosts import Hosts
 with Hosts(2) as hosts:
     held = subprocess.Popen(hosts[0].command(["sleep", "1000"]))
     print(hosts._watcher.pid, held.pid, hosts.switch, *(host.name for host in hosts), flush=True)
@@ -149,7 +152,10 @@ def test_an_error_within_leaves_nothing_behind() -> None:
 
 def test_a_kill_leaves_nothing_behind() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLD, str(TESTS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as holding:
         assert holding.stdout is not None
         watcher, held, *made = holding.stdout.readline().split()

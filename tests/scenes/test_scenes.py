@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eris.testing.scene import COMMANDS, SceneError, play
+from support.scene import COMMANDS, SceneError, play
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "protocol.md"

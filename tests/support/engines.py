@@ -9,7 +9,7 @@ from eris.runtimes.cohort import Cohort
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.station import Place, Stations
-from eris.testing.synthetic import SyntheticPopulation, SyntheticTraining, initial_model
+from eris.testing.synthetic import SyntheticTraining, initial_model
 
 
 def in_step(
@@ -21,7 +21,7 @@ def in_step(
 ) -> Stations:
     """The federation as the simulator runs it, every message recorded."""
     initial = initial_model(agreement.settings.n, training.seed)
-    population = SyntheticPopulation(training, len(agreement.view.clients))
+    population = training.population(len(agreement.view.clients))
     return Stations([
         Cohort(agreement, initial, population, place=Place(number, stations), faults=faults,
                record=True)

@@ -11,9 +11,9 @@ from typing import Any
 from eris.experiments.federations.processes import LocalFederation
 from eris.runtimes.grpc.parts import describe
 from eris.runtimes.grpc.settings import NodeSettings
-from eris.testing.hosts import Hosts
 from eris.testing.kills import TIMES, examine
 from eris.testing.quadratic import let_train
+from support.hosts import Hosts
 
 PATIENCE = 300.0
 """Seconds, on a machine that may be busy; what does not hold by then never will."""

@@ -24,7 +24,7 @@ from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Dense, Independent, Masked, Quantised
 from eris.protocol.schemes.masked import MaskCoding
 from eris.protocol.transcript import Record
-from eris.testing.broken import LawBroken
+from eris.testing import LawBroken
 
 Doubles = NDArray[np.float64]
 TOLERANCE = 1e-4

@@ -5,7 +5,6 @@ Synthetic updates (:class:`SyntheticTraining`) and federations of them (:func:`o
 :class:`LawBroken`, which says where.
 """
 
-from eris.testing.broken import LawBroken
 from eris.testing.synthetic import (
     SyntheticTraining,
     agree,
@@ -13,6 +12,7 @@ from eris.testing.synthetic import (
     initial_model,
     on_the_clock,
 )
+from eris.testing.witness import LawBroken
 
 __all__ = [
     "LawBroken",

@@ -16,9 +16,10 @@ import argparse
 import copy
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -233,20 +234,16 @@ class FuzzedNode:
             raise Broken("the state is not finite")
 
 
-def batches(count: int) -> Iterator[range]:
-    """The numbers of the cases, as they share a node."""
-    return (range(start, min(start + BATCH, count)) for start in range(0, count, BATCH))
-
-
 def run(count: int, seed: int = 0, advance: Callable[[int], object] = int) -> CaseTally:
     """Check ``count`` cases; ``advance`` is told how many more are done.
 
     >>> run(100).findings
     []
     """
-    tally, attacked = CaseTally(), victims()
-    for number, batch in enumerate(batches(count)):
-        _attack(attacked[number % len(attacked)], batch, seed, tally)
+    tally = CaseTally()
+    for victim, start in zip(cycle(victims()), range(0, count, BATCH), strict=False):
+        batch = range(start, min(start + BATCH, count))
+        _attack(victim, batch, seed, tally)
         advance(len(batch))
     return tally
 
@@ -283,10 +280,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20_000, help="how many cases")
     parser.add_argument("--seed", type=int, default=0, help="of the stream they are drawn from")
     wanted = parser.parse_args()
-    console = Console(stderr=True)
-    with Progress(console=console) as progress:
+    with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("damaged messages", total=wanted.count)
-        tally = run(wanted.count, wanted.seed, lambda more: progress.advance(task, more))
+        tally = run(wanted.count, wanted.seed, partial(progress.advance, task))
     for finding in tally.findings:
         print(finding)
     print(tally)

@@ -114,8 +114,7 @@ def _check_included(found: Told) -> None:
 
 def _check_known(found: Told) -> None:
     for segment in sorted({segment for segment, _ in found.results}):
-        last = next((round for round, _ in found.chain(segment)), 0)
-        list(found.chain(segment))
+        last = max((round for round, _ in found.chain(segment)), default=0)
         for name, versions in found.versions.items():
             if versions.get(segment, 0) < last:
                 where = f"of segment {segment}, whose last is of round {last}"

@@ -34,7 +34,6 @@ from eris.core.errors import ErisError
 from eris.experiments.federations.processes import LocalFederation
 from eris.experiments.federations.replay import Replayed, replay
 from eris.protocol.settings import model_digest
-from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.testing.journals import Line, Told, told
 from eris.testing.quadratic import Quadratic, let_train
@@ -264,23 +263,21 @@ def examine(
     """
     names = federation.names
     journals = {name: [*(lost or {}).get(name, ()), *federation.journal(name)] for name in names}
-    models = {name: _model(federation, name) for name in left or names}
+    found = {name: federation.model(name) for name in left or names}
+    models = {
+        name: "none" if model is None else model_digest(model) for name, model in found.items()
+    }
     wrong = [f"the models differ: {models}"] if len(set(models.values())) > 1 else []
     for name in models:
         said = [line["model"] for line in federation.events(name, "finished")]
         if said[-1:] != [models[name]]:
             wrong.append(f"{name} said its model is {said}, not {models[name]}")
-    found = told(journals)
+    tale = told(journals)
     again = _replayed(federation, journals)
-    wrong += [*found.broken, *(f"replay: {mismatch}" for mismatch in again.mismatches)]
+    wrong += [*tale.broken, *(f"replay: {mismatch}" for mismatch in again.mismatches)]
     if model_digest(again.model) not in models.values():
         wrong.append(f"replay: the model is {model_digest(again.model)}, not {models}")
-    return found, wrong
-
-
-def _model(federation: LocalFederation, name: str) -> str:
-    found = storage.load(federation.folder / name / "state" / storage.MODEL)
-    return "none" if found is None else model_digest(found[0]["model"])
+    return tale, wrong
 
 
 def _replayed(federation: LocalFederation, journals: Mapping[str, Sequence[Line]]) -> Replayed:
@@ -309,18 +306,13 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=30, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     wanted = parser.parse_args()
-    console = Console(stderr=True, highlight=False)
+    seeds, outcomes = range(wanted.seed, wanted.seed + wanted.runs), []
     place = Path(tempfile.mkdtemp(prefix="eris-kills-"))
-    outcomes = []
-    with Progress(console=console) as progress:
-        task = progress.add_task("runs", total=wanted.runs)
-        for seed in range(wanted.seed, wanted.seed + wanted.runs):
+    with Progress(console=Console(stderr=True, highlight=False)) as progress:
+        for seed in progress.track(seeds, description="runs"):
             outcome = carry_out(seed, place / f"seed-{seed}")
             outcomes.append(outcome)
-            print(outcome, flush=True)
-            for finding in outcome.findings:
-                print(f"  {finding}", flush=True)
-            progress.advance(task)
+            print("\n  ".join((str(outcome), *outcome.findings)), flush=True)
     return _summary(outcomes, place)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from eris.protocol.authority.directory import Directory, Joined, NotYet
+from eris.protocol.authority.directory import Directory, Joined, NotYet, Refused
 from eris.protocol.authority.history import History, Mark
 from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.settings import Settings
@@ -93,15 +94,12 @@ class Authority:
 
     def join(self, host: int, mark: Mark | None) -> Joined | None:
         """Take a host in, or back in; None while the directory does not answer."""
-        name = self.shape.name(host)
-        terms: dict[str, Any] = {
-            "client": self.shape.is_client(host), "aggregator": self.shape.is_aggregator(host),
-            "max_share": self.shape.max_share,
-        }  # fmt: skip
+        shape, name = self.shape, self.shape.name(host)
         return self._asked(
             lambda directory: directory.join(
                 self._clock(), name=name, fingerprint=name, address=name, charter="{}", mark=mark,
-                **terms,
+                client=shape.is_client(host), aggregator=shape.is_aggregator(host),
+                max_share=shape.max_share,
             )
         )  # fmt: skip
 
@@ -117,11 +115,12 @@ class Authority:
     def leave(self, host: int, joined: Joined, published: int | None, mark: Mark | None) -> None:
         """End a host's lease; it has published up to a round only."""
         name, start = self.shape.name(host), joined.incarnation
-        self._asked(
-            lambda directory: directory.leave(
-                self._clock(), name, name, incarnation=start, published=published, mark=mark
+        with suppress(Refused):  # it may have started again
+            self._asked(
+                lambda directory: directory.leave(
+                    self._clock(), name, name, incarnation=start, published=published, mark=mark
+                )
             )
-        )
 
     def _asked(self, ask: Callable[[Directory], Answer]) -> Answer | None:
         """The directory's answer; None while it gives none."""
@@ -133,12 +132,9 @@ class Authority:
         except NotYet:
             return None
         finally:
-            self._keep(directory)
-
-    def _keep(self, directory: Directory) -> None:
-        """What must be on disk is there before an answer tells of it, or a refusal."""
-        if directory.revision != self._stored[-1]["revision"]:
-            self._stored.append(directory.state())
+            # What must be on disk is there before an answer tells of it, or a refusal.
+            if directory.revision != self._stored[-1]["revision"]:
+                self._stored.append(directory.state())
 
     def _entropy(self) -> str:
         """Other characters for every start."""

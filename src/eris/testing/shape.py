@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.schemes import Scheme, scheme_for
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.view import View
-from eris.testing.shares import AdditiveShares
 
 NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay", "gus")
 
@@ -46,15 +46,13 @@ class Shape:
     segment_size: int | None = None
     kept: float = 0.5
     """Of the coordinates, below 3 % of rotated ones; 1 without compression."""
-    shares: bool = False
-    """Whether owners open sums with helpers (:mod:`eris.testing.shares`)."""
     history: int = 2
     adaptive: bool = False
     cautious: bool = False
     """Whether the directory makes no view with too few clients for a result."""
 
     @classmethod
-    def drawn(cls, seed: int) -> Shape:
+    def drawn(cls, seed: int) -> Self:
         """The shape that belongs to a seed: three to seven members, in any mode."""
         draw = iter(Stream(seed, "shape").uniform(0, 16).tolist())
 
@@ -115,7 +113,7 @@ class Shape:
             n=8 + 4 * self.members,
             plan=RandomPlan(self.shards),
             rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
-            scheme=self._scheme(),
+            scheme=self.scheme(),
             segment_size=self.segment_size,
             min_included=min(self.min_included, self.clients),
             quorum=min(self.start_with or self.members, self.clients) // 2 + 1,
@@ -127,9 +125,8 @@ class Shape:
             initial=model_digest(self.initial(seed)),
         )
 
-    def _scheme(self) -> Scheme:
-        if self.shares:
-            return AdditiveShares()
+    def scheme(self) -> Scheme:
+        """How segments travel."""
         return scheme_for(RandP(self.kept) if self.kept < 1 else None)
 
     def initial(self, seed: int) -> Vector:

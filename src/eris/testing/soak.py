@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -40,9 +41,8 @@ class Tally:
     faulted: int = 0
     struck: Counter[Trouble] = field(default_factory=Counter)
     saw: Counter[str] = field(default_factory=Counter)
-    findings: list[str] = field(default_factory=list)
-    broken: list[int] = field(default_factory=list)
-    """The findings' seeds."""
+    findings: dict[int, str] = field(default_factory=dict)
+    """By seed."""
 
     def add(self, other: Tally) -> None:
         """Take in what came after."""
@@ -51,8 +51,7 @@ class Tally:
         self.faulted += other.faulted
         self.struck += other.struck
         self.saw += other.saw
-        self.findings += other.findings
-        self.broken += other.broken
+        self.findings |= other.findings
 
     def __str__(self) -> str:
         lines = [f"{kind.value}: {self.struck[kind]:,}" for kind in Trouble]
@@ -67,7 +66,7 @@ def run_seeds(first: int, last: int) -> Tally:
     """The worlds of some seeds, both ends included.
 
     >>> run_seeds(3, 4).findings
-    []
+    {}
     """
     tally = Tally(first, last)
     for seed in range(first, last + 1):
@@ -75,8 +74,7 @@ def run_seeds(first: int, last: int) -> Tally:
         try:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
-            tally.findings.append(f"seed {seed}: {type(error).__name__}: {error}")
-            tally.broken.append(seed)
+            tally.findings[seed] = f"seed {seed}: {type(error).__name__}: {error}"
         rounds = set(range(1, world.shape.rounds + 1))
         tally.rounds += len(rounds & world.entered.keys())
         tally.faulted += len(rounds & world.faulted)
@@ -143,13 +141,9 @@ def main(arguments: list[str] | None = None) -> int:
                TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("faulted rounds", total=wanted.rounds)
-        tally = soak(
-            wanted.rounds,
-            wanted.first_seed,
-            wanted.jobs,
-            lambda more: progress.advance(task, more),
-        )
-    for seed, finding in zip(tally.broken, tally.findings, strict=True):
+        advance = partial(progress.advance, task)
+        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance)
+    for seed, finding in tally.findings.items():
         case = shrunk(Case(seed))
         keep(case, wanted.found)
         print(f"{finding}\n  shrunk: {case.line()}")

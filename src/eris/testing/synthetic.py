@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +13,8 @@ from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
-from eris.training.trainer import LocalUpdate, PerSampleNoise
+from eris.training.population import Trainers
+from eris.training.trainer import LocalUpdate
 
 
 def assert_same_bits(found: Vector, expected: Vector, what: str = "vector") -> None:
@@ -56,7 +56,6 @@ class SyntheticTraining:
 
     n: int
     seed: int = 0
-    pull: float = 0.5
     whole: bool = False
     given: dict[tuple[int, int], Vector] = field(default_factory=dict)
 
@@ -75,39 +74,23 @@ class SyntheticTraining:
             update = (draw.words(0, self.n) % np.uint32(17)).astype(np.float32) - np.float32(8)
         else:
             update = draw.normal(0, self.n).astype(np.float32)
-            update = update + np.float32(self.pull) * model
+            update = update + np.float32(0.5) * model
         self.given[member, round] = update
         return update, self.samples(member), self.steps(member)
 
+    def population(self, clients: int) -> Trainers:
+        """The first members, for the engines that take a population."""
+        return Trainers([_SyntheticTrainer(self, member) for member in range(clients)])
 
-class SyntheticPopulation:
-    """:class:`SyntheticTraining` as a population, for the engines that take one."""
 
-    def __init__(self, training: SyntheticTraining, clients: int) -> None:
-        self._training, self._clients = training, clients
+@dataclass(frozen=True)
+class _SyntheticTrainer:
+    training: SyntheticTraining
+    member: int
 
-    def __len__(self) -> int:
-        return self._clients
-
-    def updates(
-        self,
-        clients: Sequence[int],
-        models: Vector | Sequence[Vector],
-        round: int,
-        noise: PerSampleNoise | None = None,
-    ) -> Iterator[LocalUpdate]:
-        """The updates of these clients."""
-        for position, client in enumerate(clients):
-            model = models if isinstance(models, np.ndarray) else models[position]
-            update, samples, steps = self._training(client, model, round)
-            yield LocalUpdate(update, samples, steps, {"norm": float(np.abs(update).max())})
-
-    def state(self) -> dict[str, Vector]:
-        """Nothing is kept."""
-        return {}
-
-    def restore(self, state: Mapping[str, Vector]) -> None:
-        """Nothing is kept."""
+    def update(self, parameters: Vector, round: int) -> LocalUpdate:
+        update, samples, steps = self.training(self.member, parameters, round)
+        return LocalUpdate(update, samples, steps, {"norm": float(np.abs(update).max())})
 
 
 def agree(
@@ -135,5 +118,5 @@ def on_the_clock(
 ) -> EventEngine:
     """The federation under a virtual clock, every member for itself and every message recorded."""
     initial = initial_model(agreement.settings.n, training.seed)
-    population = SyntheticPopulation(training, len(agreement.view.clients))
+    population = training.population(len(agreement.view.clients))
     return EventEngine(agreement, initial, population, faults=faults or FaultPlan(), record=True)

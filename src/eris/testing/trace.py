@@ -121,8 +121,8 @@ class Glance:
             member.discarded,
         )
 
-    def since(self, before: Glance, member: Member) -> list[str]:
-        """What has become different, in words."""
+    def since(self, before: Glance, member: Member, name: Callable[[int], str]) -> list[str]:
+        """What has become different, in words; ``name`` gives members' names."""
         moved: dict[int, list[Key]] = {}
         for key, version in self.versions.items():
             if version != before.versions[key]:
@@ -130,9 +130,9 @@ class Glance:
         said = [f"has {_all(keys)} of round {version}" for version, keys in moved.items()]
         if astray := self.astray - before.astray:
             said.append(f"is astray with {_all(sorted(astray))}")
-        node, names = member.node, member.agreement.view.members
+        node = member.node
         for why in _latest(node.refused, self.refused - before.refused):
-            said.append("notes: " + re.sub(r"member (\d+)", lambda m: names[int(m[1])], why))
+            said.append("notes: " + re.sub(r"member (\d+)", lambda m: name(int(m[1])), why))
         lost = _latest(node.client.left_out, self.left_out - before.left_out)
         for key in sorted({key for _, key in lost}):
             rounds = " ".join(str(round) for round, missed in lost if missed == key)
@@ -167,8 +167,6 @@ class Trace(Witness):
         super().__init__(world.settings)
         self._world, self._say = world, say
         self._glances: dict[Member, Glance] = {}
-        self._members: dict[int, Member] = {}
-        """By number: the last start of each."""
         self._through: Counter[int] = Counter()
         incidents = world.weather.incidents
         coming = [(one.start, one.kind.value, one.members) for one in incidents]
@@ -200,11 +198,17 @@ class Trace(Witness):
             self._say(f"{time:6.2f} {names or nobody}: {trouble}")
 
     def _name(self, number: int) -> str:
-        return self._world.shape.name(self._world.seats[number].number)
+        seat = self._world.seats.get(number)
+        # A member that the others know may not have been told yet that it is in.
+        return self._names[number] if seat is None else self._world.shape.name(seat.number)
+
+    @property
+    def _names(self) -> Sequence[str]:
+        return self.views[max(self.views)].view.members
 
     def worded(self, message: Message) -> str:
         """A message, with the members' names."""
-        return worded(message, self.views[max(self.views)].view.members)
+        return worded(message, self._names)
 
     # -- what a witness is told ---------------------------------------------------------------
 
@@ -227,7 +231,6 @@ class Trace(Witness):
     def started(self, member: int, abstain_through: int, *, unsure: bool = False) -> None:
         """A member starts."""
         super().started(member, abstain_through, unsure=unsure)
-        self._members.pop(member, None)
         silent = f", abstains up to round {abstain_through}" if abstain_through else ""
         silent = ", does not know what it has published" if unsure else silent
         self.tell(f"joins{silent}", name=self._name(member))
@@ -237,8 +240,8 @@ class Trace(Witness):
         super().permitted(member, through)
         if through > self._through[member]:
             self._through[member] = through
-            told = f"is permitted rounds up to {through}"
-            self.tell(told, self._members.get(member), self._name(member))
+            told, seat = f"is permitted rounds up to {through}", self._world.seats[member]
+            self.tell(told, seat.member, self._name(member))
 
     def sent(self, said: Outgoing, member: Member, data: bytes = b"") -> None:
         """A member has said something."""
@@ -262,9 +265,8 @@ class Trace(Witness):
     def look(self, member: Member) -> None:
         """A member may have moved."""
         before, now = self._glances.get(member), Glance.at(member)
-        said = [_DOES[now.phase]] if before is None else now.since(before, member)
+        said = [_DOES[now.phase]] if before is None else now.since(before, member, self._name)
         self._glances[member] = now
-        self._members[member.me] = member
         if said:
             self.tell("; ".join(said), member)
         super().look(member)

@@ -98,7 +98,7 @@ class Weather:
     def __post_init__(self) -> None:
         if self.shape.roster:
             self.kinds -= NEED_A_DIRECTORY
-        draw = Stream(self.seed, "weather").uniform(0, 6).tolist()
+        draw = self._draw("weather", 6)
         # Some seeds are about messages, some about nodes, most about both.
         self.drop = self._rate(Trouble.DROP, 0.12 * draw[0])
         self.doubled = {
@@ -109,13 +109,17 @@ class Weather:
         self.failure = self._rate(Trouble.FAILURE, 0.05 * draw[4])
         self.poison = self._rate(Trouble.POISON, 0.05 * draw[5])
         self.storm_until = self.calm_at
-        drawn = list(self.planned) if self.planned is not None else self._drawn()
-        self.incidents = sorted(drawn, key=lambda one: one.start)
+        incidents = self._drawn() if self.planned is None else self.planned
+        self.incidents = sorted(incidents, key=lambda one: one.start)
         for incident in self.incidents:
             if incident.kind in FORGETTING:
                 self.storm_until, self.calm_at = incident.start, incident.end
         self._cuts = [incident for incident in self.incidents if incident.kind in CUTS]
         self._block: tuple[int, list[list[float]]] = (-1, [])
+
+    def _draw(self, purpose: str, count: int, *place: int) -> list[float]:
+        drawn: list[float] = Stream(self.seed, purpose, *place).uniform(0, count).tolist()
+        return drawn
 
     def _rate(self, kind: Trouble, rate: float) -> float:
         return rate if kind in self.kinds else 0.0
@@ -130,7 +134,7 @@ class Weather:
         The power that took its ledger may have gone for others as well.
         """
         possible = [kind for kind in FORGETTING if kind in self.kinds]
-        drawn = Stream(self.seed, "forgetting").uniform(0, 4 + self.shape.members).tolist()
+        drawn = self._draw("forgetting", 4 + self.shape.members)
         if not possible or drawn[0] > 0.25 * len(possible):
             return []
         self.kinds -= ALONE
@@ -142,10 +146,10 @@ class Weather:
 
     def _passing(self) -> list[Incident]:
         possible = [kind for kind in PASSING if kind in self.kinds]
-        count = int(Stream(self.seed, "incidents").uniform(0, 1)[0] * 9)
+        count = int(self._draw("incidents", 1)[0] * 9)
         hosts, found = self.shape.members, []
         for number in range(count if possible else 0):
-            drawn = Stream(self.seed, "incident", number).uniform(0, 3 + hosts).tolist()
+            drawn = self._draw("incident", 3 + hosts, number)
             kind = possible[int(drawn[0] * len(possible))]
             start = drawn[1] * self.storm_until
             end = start + 0.2 + 8 * drawn[2] ** 2
@@ -167,7 +171,7 @@ class Weather:
     def _final(self) -> list[Incident]:
         """Deaths and exiles, of as many as the others can do without; none in most seeds."""
         possible = [kind for kind in (Trouble.DEATH, Trouble.EXILE) if kind in self.kinds]
-        drawn = Stream(self.seed, "final").uniform(0, 3 + self.shape.members).tolist()
+        drawn = self._draw("final", 3 + self.shape.members)
         spare = self.shape.clients - self.shape.enough
         if not possible or drawn[0] > 0.4 or not spare:
             return []
@@ -183,34 +187,29 @@ class Weather:
         alone is taken there, for want of another."""
         if self.shape.clients - 1 <= self.shape.enough:
             return frozenset()
-        return frozenset([int(Stream(self.seed, "liar").uniform(0, 1)[0] * self.shape.members)])
+        return frozenset([int(self._draw("liar", 1)[0] * self.shape.members)])
 
     @cached_property
     def lost(self) -> frozenset[int]:
         """Hosts that do not come back."""
-        return frozenset(
-            member
-            for incident in self.incidents
-            if incident.kind in FINAL
-            for member in incident.members
-        )
+        return frozenset().union(*(one.members for one in self.incidents if one.kind in FINAL))
 
     def dead(self, host: int, now: float) -> bool:
         """Whether a host has stopped for good."""
-        found = (one for one in self.incidents if one.kind is Trouble.DEATH and one.on(now))
-        return any(host in incident.members for incident in found)
+        deaths = (one for one in self.incidents if one.kind is Trouble.DEATH)
+        return any(host in death.members and death.on(now) for death in deaths)
 
     def begins_at(self, host: int) -> float:
         """When a host starts for the first time."""
         if Trouble.LATE not in self.kinds or host < (self.shape.start_with or self.shape.members):
             return 0.0
-        return self.storm_until * float(Stream(self.seed, "late", 0, host).uniform(0, 1)[0])
+        return self.storm_until * self._draw("late", 1, 0, host)[0]
 
     def clock(self, host: int) -> tuple[float, float]:
         """(offset, rate) of a host's clock; the directory's is that of host ``members``."""
         if Trouble.SKEW not in self.kinds:
             return 0.0, 1.0
-        offset, rate = Stream(self.seed, "clock", 0, host).uniform(0, 2).tolist()
+        offset, rate = self._draw("clock", 2, 0, host)
         self.struck[Trouble.SKEW] += 1
         return 3600 * (2 * offset - 1), 0.7 + 0.7 * rate
 
@@ -219,7 +218,7 @@ class Weather:
 
         ``twice`` says what it is called if it arrives more than once; an answer never does.
         """
-        lost, more, late, how, second = self._draws(number)
+        lost, more, late, how, second = self._of_message(number)
         usual = USUAL * (0.25 + 0.75 * how)
         if now >= self.storm_until:
             return [usual]
@@ -237,7 +236,7 @@ class Weather:
             return [usual, again]
         return [usual]
 
-    def _draws(self, number: int) -> list[float]:
+    def _of_message(self, number: int) -> list[float]:
         block = number // BLOCK
         if self._block[0] != block:
             drawn = Stream(self.seed, "message").uniform(5 * BLOCK * block, 5 * BLOCK)
@@ -246,8 +245,7 @@ class Weather:
 
     def training(self, host: int, round: int, now: float) -> float:
         """How long a member's training takes."""
-        drawn: list[float] = Stream(self.seed, "training-time", round, host).uniform(0, 2).tolist()
-        how, slow = drawn
+        how, slow = self._draw("training-time", 2, round, host)
         if slow < self.slow and now < self.storm_until:
             self.struck[Trouble.SLOW] += 1
             return 1.0 + 4.0 * how
@@ -255,7 +253,7 @@ class Weather:
 
     def outcome(self, host: int, round: int, now: float) -> Trouble | None:
         """What is wrong with what a member has trained, if anything."""
-        drawn = float(Stream(self.seed, "training", round, host).uniform(0, 1)[0])
+        (drawn,) = self._draw("training", 1, round, host)
         if now >= self.storm_until or drawn >= self.failure + self.poison:
             return None
         kind = Trouble.FAILURE if drawn < self.failure else Trouble.POISON
@@ -264,17 +262,17 @@ class Weather:
 
     def heard_when_torn(self, host: int, now: float) -> tuple[int, bool]:
         """How many hear of a result whose owner stops just then, and whether its disk does."""
-        drawn: list[float] = Stream(self.seed, "torn", int(1000 * now), host).uniform(0, 2).tolist()
+        heard, kept = self._draw("torn", 2, int(1000 * now), host)
         self.struck[Trouble.TORN] += 1
-        return int(2 * drawn[0]), drawn[1] < 0.5
+        return int(2 * heard), kept < 0.5
 
     def forgotten(self) -> float:
         """The share of all revisions that an older copy of the ledger lacks; not all.
 
         Half of the copies are so new that only some members have seen what they lack.
         """
-        share, old = Stream(self.seed, "forgotten").uniform(0, 2).tolist()
-        return (0.95 if old < 0.5 else 0.08) * float(share)
+        share, old = self._draw("forgotten", 2)
+        return (0.95 if old < 0.5 else 0.08) * share
 
     def cut(self, sender: int, receiver: int, now: float) -> bool:
         """Whether nothing gets from one host to another at a time."""

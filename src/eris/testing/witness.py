@@ -33,8 +33,13 @@ from eris.protocol.messages import (
 from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
-from eris.testing.broken import LawBroken
-from eris.testing.openings import Openings
+
+Place = tuple[Key, int]
+"""A segment and a round."""
+
+
+class LawBroken(AssertionError):
+    """A law of the protocol does not hold; says which and where."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +58,25 @@ class Witness:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.results: dict[tuple[Key, int], Result] = {}
+        self.results: dict[Place, Result] = {}
         self.views: dict[int, Scheduled] = {}
         self.saw: Counter[str] = Counter()
-        self._encoded: dict[tuple[Key, int], bytes] = {}
-        self._sent: dict[tuple[Key, int], dict[int, list[Contribution]]] = defaultdict(
+        self._encoded: dict[Place, bytes] = {}
+        self._sent: dict[Place, dict[int, list[Contribution]]] = defaultdict(
             lambda: defaultdict(list)
         )
         self._updates: dict[tuple[Member, int], Vector] = {}
         """By start of a member and round: the update, less the reference."""
         self._plain: dict[Contribution, Vector] = {}
-        """What contributions hold, whatever is seen of it."""
-        self.openings = Openings(self._view_of, self._least)
+        """What masked contributions hold."""
+        self._asked: dict[Place, frozenset[int]] = {}
+        """The sets whose sums owners open with the help of members."""
+        self._told: dict[tuple[Place, int], frozenset[int]] = {}
+        """The sets that members have told of."""
         self._epochs: dict[tuple[int, int], int] = {}
         """By member and round: the epoch of its contributions."""
         self._contents: dict[tuple[int, int, Key], Contribution] = {}
-        self._digests: dict[tuple[Key, int], bytes] = {}
+        self._digests: dict[Place, bytes] = {}
         self._seen: dict[Member, dict[Key, int]] = defaultdict(dict)
         self._by: dict[Member, set[tuple[int, Key]]] = defaultdict(set)
         """What each start of a member has contributed to."""
@@ -133,15 +141,14 @@ class Witness:
             self._by[member].add((name[1], name[0]))
         elif isinstance(message, RevealRequest):
             self.saw["a sum is opened"] += 1
-            self.openings.asks(message)
+            self._check_question(message)
         elif isinstance(message, Reveal):
-            self.openings.tells(message, said.to[0])
+            self._check_answer(message, said.to[0])
         elif isinstance(message, Result):
             if self._encoded.setdefault(name, data) != data:
                 raise LawBroken(f"segment {name[0]} has two results in round {name[1]}")
             if name not in self.results:
                 self.results[name] = message
-                self.openings.ends(message)
                 self._check(message, member.me)
                 self._published[member.me] = max(self._published[member.me], name[1])
 
@@ -195,18 +202,45 @@ class Witness:
         if trained is None:
             raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
         expected = trained[coding.coordinates(round, key, 0)]
-        self._plain[sent] = expected
         if self.settings.scheme.reveals:
-            return  # what was masked shows in the sum
+            self._plain[sent] = expected  # what was masked shows in the sum
+            return
         values = coding.read(sent, segment)
         if not np.array_equal(values, expected, equal_nan=True):
             raise LawBroken(f"round {round}, segment {key}: member {member.me} did not send its "
                             f"part of what it trained")  # fmt: skip
 
+    def _check_question(self, request: RevealRequest) -> None:
+        """An owner opens one sum a segment and round, of enough clients."""
+        header = request.header
+        where, view = f"round {header.round}, segment {header.key}", self._view_of(header.round)
+        if view.owners[header.shard] != header.sender or header.epoch != view.epoch:
+            raise LawBroken(f"{where}: member {header.sender} opens a sum that is not its own")
+        if len(request.included) < self._least(view):
+            raise LawBroken(f"{where}: a sum of {len(request.included)} clients is opened")
+        asked = self._asked.setdefault((header.key, header.round), request.included)
+        if asked != request.included:
+            raise LawBroken(f"{where}: sums of two sets are opened")
+
+    def _check_answer(self, answer: Reveal, to: int) -> None:
+        """A member helps the owner, with one sum a segment and round, of enough clients."""
+        header = answer.header
+        where, view = f"round {header.round}, segment {header.key}", self._view_of(header.round)
+        if view.owners[header.shard] != to:
+            raise LawBroken(f"{where}: member {header.sender} answers {to}, who does not own it")
+        if len(answer.included) < self._least(view):
+            raise LawBroken(f"{where}: member {header.sender} opens a sum of too few clients")
+        place = (header.key, header.round)
+        if self._told.setdefault((place, header.sender), answer.included) != answer.included:
+            raise LawBroken(f"{where}: member {header.sender} has told of two sets")
+
     def _check(self, result: Result, sender: int) -> None:
         """A result that was not heard of before: its owner, its right to publish, its value."""
         header = result.header
         where = f"round {header.round}, segment {header.key}"
+        asked = self._asked.get((header.key, header.round), result.included)
+        if result.payload is not None and result.included != asked:
+            raise LawBroken(f"{where} ends in another set than the one that was opened")
         view = self.views[header.epoch].view
         if view.owners[header.shard] != header.sender:
             raise LawBroken(f"{where}: member {header.sender} published, who does not own it")
@@ -271,10 +305,9 @@ class Witness:
         mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
         for sent in contributions:
             try:
-                masked = settings.scheme.reveals
-                values = self._plain[sent] if masked else decode_values(
-                    sent.payload.encoded, encoded.encoding, encoded.count
-                )  # fmt: skip
+                values = self._plain.get(sent)
+                if values is None:
+                    values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
                 mean.add(values, sent.samples, str(sent.header.sender))
             except (RefusedContribution, MalformedMessage):
                 return False

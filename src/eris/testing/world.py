@@ -7,7 +7,6 @@ What goes wrong is the :mod:`~eris.testing.weather`. A run is a pure function of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from eris.core.errors import RefusedContribution
 from eris.core.streams import Stream
 from eris.protocol.authority.directory import Directory, Refused
-from eris.protocol.authority.history import Mark, newest
+from eris.protocol.authority.history import newest
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import decode, encode
 from eris.protocol.messages import Message, Outgoing, Result, Snapshot
@@ -23,12 +22,11 @@ from eris.protocol.round.giving import Job
 from eris.protocol.round.member import AHEAD, Member
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock
-from eris.testing.broken import LawBroken
 from eris.testing.liar import ABSURD, lies, twisted
-from eris.testing.places import LEASE, Authority, Host
+from eris.testing.places import LEASE, Answer, Authority, Host
 from eris.testing.shape import Shape
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
-from eris.testing.witness import Witness
+from eris.testing.witness import LawBroken, Witness
 
 PATIENCE = 120.0
 """Virtual seconds after the storm in which those that are connected must have finished."""
@@ -137,61 +135,55 @@ class World(Clock[Host]):
 
     # -- trouble ------------------------------------------------------------------------------
 
-    def _strike(self, kind: Trouble, hosts: frozenset[int]) -> None:
+    def _strike(self, kind: Trouble, numbers: frozenset[int]) -> None:
         if kind is Trouble.OUTAGE and self.authority.directory is not None:
-            self.weather.struck[kind] += 1
+            self._struck(kind)
             self.authority.fail()
-            self._note_fault()
         elif kind in FORGETTING and all(host.begun for host in self.hosts):
-            self.weather.struck[kind] += 1
+            self._struck(kind)
             self.authority.forget(1.0 if kind is Trouble.LOST else self.weather.forgotten())
-            self._note_fault()
-            for host in (self.hosts[number] for number in hosts):
-                host.stop()
-                self.at(self.now + 0.5, partial(self._revive, host))
-        elif kind is Trouble.STALE:
-            for host in (self.hosts[number] for number in hosts if self.hosts[number].starts):
-                self.weather.struck[kind] += 1
-                self._note_fault()
-                host.store()
-                host.stop()
-                host.find_folder_of_another_run()
-                self._start(host)
-        elif kind is Trouble.TORN:
-            for number in hosts:
-                self.hosts[number].doomed = self.hosts[number].up
-        elif kind is Trouble.LIE:
-            for number in hosts:
-                self.hosts[number].lying = True
-                self._lie(self.hosts[number])
-        elif kind in STOPS:
-            for host in (self.hosts[number] for number in hosts if self.hosts[number].up):
-                self.weather.struck[kind] += 1
-                self._note_fault()
-                if kind is Trouble.LEAVE and host.joined is not None:
-                    published = host.member.acted if host.member else None
-                    request = partial(self._leave, host, host.joined, published, host.mark)
-                    self._call(host, request)
-                    host.store()
-                host.stop()
-                if kind is Trouble.LOSS:
-                    host.lose_disk()
+            for number in numbers:
+                self._end(self.hosts[number])
+        else:
+            for number in numbers:
+                self._strike_host(kind, self.hosts[number])
 
-    def _mend(self, kind: Trouble, hosts: frozenset[int]) -> None:
+    def _strike_host(self, kind: Trouble, host: Host) -> None:
+        if kind is Trouble.TORN:
+            host.doomed = host.up
+        elif kind is Trouble.LIE:
+            host.lying = True
+            self._lie(host)
+        elif kind is Trouble.STALE and host.starts:
+            self._struck(kind)
+            host.store()
+            host.stop()
+            host.find_folder_of_another_run()
+            self._start(host)
+        elif kind in STOPS and host.up:
+            self._struck(kind)
+            if kind is Trouble.LEAVE and host.joined is not None:
+                published = host.member.acted if host.member else None
+                leave = self.authority.leave
+                self._call(host, partial(leave, host.number, host.joined, published, host.mark))
+                host.store()
+            host.stop()
+            if kind is Trouble.LOSS:
+                host.lose_disk()
+
+    def _mend(self, kind: Trouble, numbers: frozenset[int]) -> None:
         if kind is Trouble.OUTAGE:
             self.authority.recover()
         elif kind in FORGETTING:
             self.authority.remember()
-        elif kind is Trouble.STALE:
-            for host in (self.hosts[number] for number in hosts if self.hosts[number].starts):
+        for host in (self.hosts[number] for number in numbers):
+            if kind is Trouble.STALE and host.starts:
                 host.stop()
                 host.lose_disk()
                 self._start(host)
-        elif kind is Trouble.LIE:
-            for number in hosts:
-                self.hosts[number].lying = False
-        elif kind in STOPS or kind is Trouble.TORN:
-            for host in (self.hosts[number] for number in hosts):
+            elif kind is Trouble.LIE:
+                host.lying = False
+            elif kind in STOPS or kind is Trouble.TORN:
                 host.doomed = False
                 if host.starts:
                     self._revive(host)
@@ -203,19 +195,19 @@ class World(Clock[Host]):
         self.at(self.now + 0.4, partial(self._lie, host))
         if host.member is None:
             return
-        self.weather.struck[Trouble.LIE] += 1
-        self._note_fault()
+        self._struck(Trouble.LIE)
         draw = Stream(self.seed, "lie", int(1000 * self.now), host.number)
         for lie in lies(host.member, draw):
             self.witness.made_up(host.member, lie.message)
             heard = partial(self._deceive, decode(encode(lie.message)), None, host.member.me)
             self.spread(host, lie, heard)
         if host.joined is not None and not self.authority.roster:
-            self._call(host, partial(self._boast, host, host.joined, host.mark))
+            # The directory is told of a round that cannot be; nobody waits for its answer.
+            self._call(host, self._renewal(host, host.joined, ABSURD))
 
-    def _boast(self, host: Host, joined: Joined, mark: Mark | None) -> None:
-        """The directory is told of a round that cannot be; nobody waits for its answer."""
-        self.authority.renew(host.number, joined, ABSURD, mark)
+    def _struck(self, kind: Trouble) -> None:
+        self.weather.struck[kind] += 1
+        self._note_fault()
 
     def _note_fault(self) -> None:
         if self.entered:
@@ -242,59 +234,57 @@ class World(Clock[Host]):
         round = seat.member.round if seat.member else 0
         if self.authority.roster:
             standing = self.authority.consult(seat, round)
-            if seat.joined is None:
-                abstain = standing.through
-                self._welcome(seat, seat.calls, Joined(seat.number, abstain, standing))
-            else:
-                self._stand(seat, seat.calls, standing)
+            self._welcome(seat, seat.calls, Joined(seat.number, standing.through, standing))
         elif seat.joined is None:
-            self._call(seat, partial(self._join, seat, seat.calls, seat.mark))
+            self._call(seat, partial(self.authority.join, seat.number, seat.mark), self._welcome)
         else:
-            request = partial(self._renew, seat, seat.calls, seat.joined, round, seat.mark)
-            self._call(seat, request)
+            self._call(seat, self._renewal(seat, seat.joined, round), self._stand)
 
-    def _call(self, host: Host, request: Callable[[], None]) -> None:
-        """Ask the directory, next to host 0; a host that is refused is told.
+    def _renewal(self, host: Host, joined: Joined, round: int) -> Callable[[], Standing | None]:
+        return partial(self.authority.renew, host.number, joined, round, host.mark)
+
+    def _call(
+        self,
+        host: Host,
+        request: Callable[[], Answer | None],
+        take: Callable[[Host, int, Answer], None] | None = None,
+    ) -> None:
+        """Ask the directory, next to host 0, and ``take`` its answer; a host that is refused is
+        told.
 
         A call is on a connection, which does not outlive the directory's process.
         """
         call, process = host.calls, self.authority.starts
 
         def arrive() -> None:
+            if self.authority.starts != process:
+                return
             try:
-                if self.authority.starts == process:
-                    request()
+                answer = request()
             except Refused as refused:
                 # Its ledger was forgotten; or a call that was given up has arrived after the one
                 # that was made instead.
                 self.witness.refused(refused)
                 self._carry(0, host.number, partial(self._restart, host, call))
+                return
+            if take is not None and answer is not None:
+                self._carry(0, host.number, partial(take, host, call, answer))
 
         self._carry(host.number, 0, arrive, twice=Trouble.ECHO)
 
-    def _join(self, host: Host, call: int, mark: Mark | None) -> None:
-        joined = self.authority.join(host.number, mark)
-        if joined is not None:
-            self._carry(0, host.number, partial(self._welcome, host, call, joined))
-
-    def _renew(self, host: Host, call: int, joined: Joined, round: int, mark: Mark | None) -> None:
-        standing = self.authority.renew(host.number, joined, round, mark)
-        if standing is not None:
-            self._carry(0, host.number, partial(self._stand, host, call, standing))
-
     def _restart(self, host: Host, call: int) -> None:
-        """A process that was refused ends, and whoever looks after it starts it again."""
+        """A process that was refused ends."""
         if host.up and host.calls == call:
-            host.stop()
-            self.at(self.now + 0.5, partial(self._revive, host))
+            self._end(host)
+
+    def _end(self, host: Host) -> None:
+        """A process ends, and whoever looks after it starts it again."""
+        host.stop()
+        self.at(self.now + 0.5, partial(self._revive, host))
 
     def _revive(self, host: Host) -> None:
         if not host.up:
             self._start(host)
-
-    def _leave(self, host: Host, joined: Joined, published: int | None, mark: Mark | None) -> None:
-        with suppress(Refused):  # it may have started again
-            self.authority.leave(host.number, joined, published, mark)
 
     def _welcome(self, host: Host, call: int, joined: Joined) -> None:
         """A member's first answer; a call that was made again has only the last one's."""

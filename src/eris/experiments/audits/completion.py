@@ -96,5 +96,5 @@ class Neighbours:
             # The round's graph may have led none of its chunks to anybody else.
             for sight, piece in islice(found, 1):
                 targets.append(Target(sight.completed([piece]), (victim,)))
-                shares.append(len(piece.coordinates) / places)
+                shares.append(len(piece.coordinates) / len(sight.model))
         return (Completed("neighbour", round, float(np.mean(shares)), tuple(targets)),)

@@ -21,6 +21,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload, RevealRequest
 from eris.protocol.schemes import Asking, Coding, Collector, Scheme, Sender
+from eris.testing.shape import Shape
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
@@ -43,6 +44,17 @@ class AdditiveShares(Scheme):
     def at(self, agreement: Agreement) -> Coding:
         """This scheme at work."""
         return SharesCoding(self, agreement)
+
+
+@dataclass(frozen=True)
+class SharedShape(Shape):
+    """A shape whose owners open sums with helpers, if it has ``shares``."""
+
+    shares: bool = False
+
+    def scheme(self) -> Scheme:
+        """How segments travel."""
+        return AdditiveShares() if self.shares else super().scheme()
 
 
 def share(seed: bytes, count: int) -> Words:
