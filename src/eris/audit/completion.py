@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.determined import call_zeros, determined
-from eris.audit.low_rank import Choice, Entries, Matrix, fit
+from eris.audit.low_rank import ROUNDING, Choice, Entries, Matrix, fit
 from eris.audit.rank_one import along_paths, connected
 from eris.core.errors import require
 
-FLOAT32, FLOAT16, BFLOAT16 = 5e-7, 3e-4, 3e-3
+FLOAT32, FLOAT16, BFLOAT16 = ROUNDING, 3e-4, 3e-3
 """Tolerances by what values were rounded to before they travelled. Between a fit that is solved and
 one that is stuck lie orders of magnitude, so they are not delicate."""
 FEWEST_CHECKS = 10
@@ -86,7 +86,8 @@ def complete(
     ``layer`` is [∂W | ∂c], one row an output, the bias as last column if there is one; where
     ``seen`` is false its values do not matter. ``samples`` is how many the gradient is of. If it is
     None, 1, 2, 3 … are tried, and the smallest that certifies is kept. ``tolerance`` is the
-    precision of the values: ``FLOAT32``, ``FLOAT16``, ``BFLOAT16``, or 1.5 times relative noise.
+    precision of the values, by which a fit is judged: ``FLOAT32``, ``FLOAT16``, ``BFLOAT16``, or 1.5
+    times the noise, relative to the values.
 
     Rounds of a first layer on the same samples go on top of each other (:meth:`Entries.stacked`).
 
@@ -148,7 +149,7 @@ def _of_rank(
         return CompletedLayer(rank, *none, found.residual, redundancy, entries.share, "stuck")
     kept_rows, kept_columns = np.ones(inner.shape[0], np.bool_), np.ones(inner.shape[1], np.bool_)
     if rank > 1:
-        kept_rows, kept_columns = determined(scaled, found, tolerance, seed)
+        kept_rows, kept_columns = determined(scaled, found, seed)
     left, right = none
     left[rows] = np.where(kept_rows[:, None], found.left * sizes[:, None], np.nan)
     right[columns] = np.where(kept_columns[:, None], found.right, np.nan)

@@ -24,11 +24,11 @@ LOOKED_AT = 512
 
 
 def determined(
-    entries: Entries, found: Factors, tolerance: float, seed: int = 0
+    entries: Entries, found: Factors, seed: int = 0
 ) -> tuple[Choice, Choice]:
     """The rows and the columns of factors that the entries they were fitted to pin down."""
     rank = found.left.shape[1]
-    rows, columns = _unmoved(entries, found, tolerance, seed)
+    rows, columns = _unmoved(entries, found, seed)
     left, right = _orthonormal(found.left), _orthonormal(found.right)
     for _ in range(2):
         columns &= _singular(entries.by_column, left, rows)[:, 0] > SPANNED
@@ -61,7 +61,7 @@ def call_zeros(entries: Entries, left: Matrix, right: Matrix) -> None:
 
 
 def _unmoved(
-    entries: Entries, found: Factors, tolerance: float, seed: int
+    entries: Entries, found: Factors, seed: int
 ) -> tuple[Choice, Choice]:
     """What stays where it is when the fit is shaken and made anew.
 
@@ -70,7 +70,7 @@ def _unmoved(
     left, right = found.left.copy(), found.right.copy()
     draws = Stream(seed, "completion shaken").normal(0, right.size).reshape(right.shape)
     right += SHAKEN * np.sqrt(np.mean(right**2, axis=0)) * draws
-    passes(left, right, entries, SMALLEST_RIDGE, 300, tolerance=tolerance)
+    passes(left, right, entries, SMALLEST_RIDGE, 300, tolerance=1.05 * found.residual)
 
     def still(now: Matrix, other: Matrix, was: Matrix, against: Matrix) -> Choice:
         step = -(-len(other) // LOOKED_AT)

@@ -25,6 +25,8 @@ Choice = NDArray[np.bool_]
 
 SMALLEST_RIDGE = 1e-12
 GROWING_RIDGE = 1e-3
+ROUNDING = 5e-7
+"""The residual of float32 values; a fit that is better fits rounding."""
 PATIENCE, PROGRESS = 50, 0.97
 """A try ends if the residual falls by less than 3 % in so many passes."""
 
@@ -281,6 +283,8 @@ class Factors:
 def fit(entries: Entries, rank: int, tolerance: float, tries: int, seed: int = 0) -> Factors:
     """The best of several tries; the first that reaches the tolerance ends them.
 
+    A try goes on until it stands still, for under noise the tolerance is not yet the best.
+
     >>> left, right = np.arange(1.0, 31).reshape(15, 2) ** 0.5, np.arange(24.0).reshape(12, 2)
     >>> matrix = left @ right.T
     >>> seen = np.add.outer(np.arange(15), 3 * np.arange(12)) % 4 != 0
@@ -290,11 +294,11 @@ def fit(entries: Entries, rank: int, tolerance: float, tries: int, seed: int = 0
     """
     best: Factors | None = None
     for number in range(tries):
-        stream = Stream(seed, "completion", round=number)
+        stream, goal = Stream(seed, "completion", round=number), min(tolerance, ROUNDING)
         if number % 2 == 0 and rank < 16:
-            found = _grown(entries, rank, tolerance, stream)
+            found = _grown(entries, rank, goal, stream)
         else:
-            found = _annealed(entries, rank, tolerance, stream, 0.9 if number == 0 else 0.97)
+            found = _annealed(entries, rank, goal, stream, 0.9 if number == 0 else 0.97)
         if best is None or found.residual < best.residual:
             best = found
         if best.residual < tolerance:
@@ -303,7 +307,7 @@ def fit(entries: Entries, rank: int, tolerance: float, tries: int, seed: int = 0
     return best
 
 
-def _grown(entries: Entries, rank: int, tolerance: float, stream: Stream) -> Factors:
+def _grown(entries: Entries, rank: int, goal: float, stream: Stream) -> Factors:
     height, width = entries.shape
     left, right = np.zeros((height, 0)), np.zeros((width, 0))
     each = 30 if rank <= 8 else 10
@@ -317,7 +321,7 @@ def _grown(entries: Entries, rank: int, tolerance: float, stream: Stream) -> Fac
         left = np.zeros((height, now))
         if now < rank:
             passes(left, right, entries, GROWING_RIDGE, each)
-    residual = passes(left, right, entries, GROWING_RIDGE, 600, decay=0.9, tolerance=tolerance)
+    residual = passes(left, right, entries, GROWING_RIDGE, 600, decay=0.9, tolerance=goal)
     return Factors(left, right, residual)
 
 
@@ -330,7 +334,7 @@ def _off(entries: Entries, left: Matrix, right: Matrix) -> csr_array:
 
 
 def _annealed(
-    entries: Entries, rank: int, tolerance: float, stream: Stream, decay: float
+    entries: Entries, rank: int, goal: float, stream: Stream, decay: float
 ) -> Factors:
     height, width = entries.shape
     filled = entries.by_row
@@ -338,5 +342,5 @@ def _annealed(
     for _ in range(4):
         right, _ = np.linalg.qr(filled.T @ (filled @ right))
     right, left = right * np.sqrt(width), np.zeros((height, rank))
-    residual = passes(left, right, entries, 1.0, 700, decay=decay, tolerance=tolerance)
+    residual = passes(left, right, entries, 1.0, 700, decay=decay, tolerance=goal)
     return Factors(left, right, residual)
