@@ -1,8 +1,8 @@
 """Completion: a random part of a linear layer's gradient is the whole gradient.
 
-Over b samples the gradient of a layer y = Wx + c is [∂W | ∂c] = Σ δ_i (x_i, 1)ᵀ: a matrix of rank b,
-whatever the width. With b(m + n − b) unknowns, the owner of one shard of many often sees more entries
-than there are unknowns, and where they lie is public. So nothing is guessed and no gradient matched:
+Over b samples the gradient of a layer y = Wx + c is [∂W | ∂c] = Σ δ_i (x_i, 1)ᵀ: a matrix of rank
+b, whatever its size m × n. It has b(m + n − b) unknowns; the owner of one shard of many often sees
+more entries than that, and where they lie is public. So nothing is guessed and no gradient matched:
 it is linear algebra, and entries beyond the unknowns certify what was found.
 
 The parts are known: the rank and what ReLU does to it (SPEAR: Dimitrov, Baader, Müller and Vechev,
@@ -59,12 +59,12 @@ class CompletedLayer:
     @property
     def rows(self) -> Choice:
         """Which outputs are determined."""
-        return np.isfinite(self.left).all(axis=1)
+        return np.asarray(np.isfinite(self.left).all(axis=1))
 
     @property
     def columns(self) -> Choice:
         """Which inputs are determined."""
-        return np.isfinite(self.right).all(axis=1)
+        return np.asarray(np.isfinite(self.right).all(axis=1))
 
     @property
     def matrix(self) -> Matrix:
@@ -86,19 +86,19 @@ def complete(
     ``layer`` is [∂W | ∂c], one row an output, the bias as last column if there is one; where
     ``seen`` is false its values do not matter. ``samples`` is how many the gradient is of. If it is
     None, 1, 2, 3 … are tried, and the smallest that certifies is kept. ``tolerance`` is the
-    precision of the values, by which a fit is judged: ``FLOAT32``, ``FLOAT16``, ``BFLOAT16``, or 1.5
-    times the noise, relative to the values.
+    precision of the values, by which a fit is judged: ``FLOAT32``, ``FLOAT16``, ``BFLOAT16``, or
+    1.5 times the noise, relative to the values.
 
     Rounds of a first layer on the same samples go on top of each other (:meth:`Entries.stacked`).
 
-    >>> error, image = np.array([0.5, -1, 0, 2]), np.array([0.0, 0.2, 0.9, 0.4, 0.7, 1])
+    >>> error, image = np.array([0.5, -1, 0, 2]), np.array([0.3, 0.2, 0.9, 0.4, 0.7, 1])
     >>> gradient = np.outer(np.tile(error, 5), image)  # 20 units, 5 pixels and the bias
     >>> seen = np.arange(120).reshape(20, 6) % 7 < 3
     >>> found = complete(gradient, seen)
     >>> found.samples, found.certified, bool(np.allclose(found.matrix, gradient))
     (1, True, True)
     >>> (found.right / found.right[-1]).ravel().round(6).tolist()  # the image, by the bias column
-    [0.0, 0.2, 0.9, 0.4, 0.7, 1.0]
+    [0.3, 0.2, 0.9, 0.4, 0.7, 1.0]
     """
     entries = _entries(layer, seen)
     require(0 < tolerance < 1, "tolerance", tolerance, "a relative precision between 0 and 1")
@@ -187,4 +187,4 @@ def _row_sizes(entries: Entries, tolerance: float) -> Matrix:
     squares = np.bincount(entries.rows, entries.values**2, minlength=height)
     sizes = np.sqrt(squares / np.bincount(entries.rows, minlength=height))
     typical = np.sqrt(np.mean(entries.values**2))
-    return np.maximum(sizes, min(1.0, 100 * tolerance) * typical)
+    return np.asarray(np.maximum(sizes, min(1.0, 100 * tolerance) * typical))

@@ -1,8 +1,8 @@
 """What the visible entries of a matrix of low rank pin down, once factors fit them.
 
-A residual at the noise does not say that every entry is right: the visible rows of a column may miss
-a direction, for ReLU makes half of a layer's errors zero, and the ridge of the fit then picks the
-same wrong answer every time. So what is determined is asked of the factors, column by column.
+A residual at the noise does not say that every entry is right: the visible rows of a column may
+miss a direction, for ReLU makes half of a layer's errors zero, and the ridge of the fit then picks
+the same wrong answer every time. So what is determined is asked of the factors, column by column.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ MOVED = 1e-3
 """What moves by more when the fit is shaken was not determined."""
 SHAKEN = 0.1
 SPANNED, SPANNED_ZERO = 3e-3, 1e-4
-"""The smallest singular value of the rows that determine a column; where the column is zero, relative
-to the largest."""
+"""The smallest singular value of the rows that determine a column; where the column is zero,
+relative to the largest."""
 LOOKED_AT = 512
 """Rows or columns that are compared to find what moved."""
 
 
-def determined(
-    entries: Entries, found: Factors, seed: int = 0
-) -> tuple[Choice, Choice]:
+def determined(entries: Entries, found: Factors, seed: int = 0) -> tuple[Choice, Choice]:
     """The rows and the columns of factors that the entries they were fitted to pin down."""
     rank = found.left.shape[1]
     rows, columns = _unmoved(entries, found, seed)
@@ -49,7 +47,7 @@ def call_zeros(entries: Entries, left: Matrix, right: Matrix) -> None:
         (entries.by_column, entries.columns, right, left),
         (entries.by_row, entries.rows, left, right),
     ):
-        known = np.isfinite(other).all(axis=1)
+        known: Choice = np.asarray(np.isfinite(other).all(axis=1))
         if known.sum() < other.shape[1]:
             return
         basis = np.zeros_like(other)
@@ -60,9 +58,7 @@ def call_zeros(entries: Entries, left: Matrix, right: Matrix) -> None:
         factor[zero & spanned] = 0.0
 
 
-def _unmoved(
-    entries: Entries, found: Factors, seed: int
-) -> tuple[Choice, Choice]:
+def _unmoved(entries: Entries, found: Factors, seed: int) -> tuple[Choice, Choice]:
     """What stays where it is when the fit is shaken and made anew.
 
     Medians, for one column that moves has an entry in every row.

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from eris.audit.kernels import alternating_passes
 from eris.core.errors import require
-from eris.core.kernels import compiled
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
 
@@ -104,146 +104,14 @@ class Entries:
         return _compressed(self.columns, self.rows, self.values, self.shape[::-1])
 
 
-def _compressed(rows: Indices, columns: Indices, values: Matrix, shape: tuple[int, ...]) -> csr_array:
+def _compressed(
+    rows: Indices, columns: Indices, values: Matrix, shape: tuple[int, ...]
+) -> csr_array:
     """Built by hand: what is zero was seen, too, and stays."""
     order = np.lexsort((columns, rows))
     starts = np.zeros(shape[0] + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=starts[1:])
     return csr_array((values[order], columns[order], starts), shape=shape)
-
-
-# -- passes -----------------------------------------------------------------------------------
-
-
-@compiled
-def _factor(gram: Matrix, lift: float) -> None:
-    """Cholesky in place, of the lower half with ``lift`` added to the diagonal."""
-    rank = len(gram)
-    for i in range(rank):
-        for j in range(i + 1):
-            total = gram[i, j]
-            for k in range(j):
-                total -= gram[i, k] * gram[j, k]
-            if i == j:
-                gram[i, i] = np.sqrt(max(total + lift, 1e-300))
-            else:
-                gram[i, j] = total / gram[j, j]
-
-
-@compiled
-def _refit(
-    found: Matrix,
-    known: Matrix,
-    starts: NDArray[np.int32],
-    places: NDArray[np.int32],
-    values: Matrix,
-    ridge: float,
-) -> None:
-    """Every row of ``found`` by least squares: its values on the rows of ``known`` they lie at."""
-    rank = known.shape[1]
-    gram, side = np.empty((rank, rank)), np.empty(rank)
-    for one in range(len(found)):
-        gram[:] = 0.0
-        side[:] = 0.0
-        for at in range(starts[one], starts[one + 1]):
-            row, value = known[places[at]], values[at]
-            for i in range(rank):
-                side[i] += row[i] * value
-                for j in range(i + 1):
-                    gram[i, j] += row[i] * row[j]
-        trace = 0.0
-        for i in range(rank):
-            trace += gram[i, i]
-        _factor(gram, ridge * trace / rank)
-        for i in range(rank):
-            for j in range(i):
-                side[i] -= gram[i, j] * side[j]
-            side[i] /= gram[i, i]
-        for i in range(rank - 1, -1, -1):
-            for j in range(i + 1, rank):
-                side[i] -= gram[j, i] * side[j]
-            side[i] /= gram[i, i]
-        found[one] = side
-
-
-@compiled
-def _whiten(factor: Matrix) -> None:
-    """Another basis of the same column space: orthogonal columns of mean square 1."""
-    count, rank = factor.shape
-    gram = np.zeros((rank, rank))
-    for one in range(count):
-        for i in range(rank):
-            for j in range(i + 1):
-                gram[i, j] += factor[one, i] * factor[one, j] / count
-    trace = 0.0
-    for i in range(rank):
-        trace += gram[i, i]
-    _factor(gram, 1e-15 * trace)
-    for one in range(count):
-        for i in range(rank):
-            for j in range(i):
-                factor[one, i] -= gram[i, j] * factor[one, j]
-            factor[one, i] /= gram[i, i]
-
-
-@compiled
-def _square(
-    left: Matrix,
-    right: Matrix,
-    starts: NDArray[np.int32],
-    places: NDArray[np.int32],
-    values: Matrix,
-) -> float:
-    """‖values − left·rightᵀ‖² on the entries."""
-    total = 0.0
-    for one in range(len(left)):
-        for at in range(starts[one], starts[one + 1]):
-            off = values[at]
-            for i in range(left.shape[1]):
-                off -= left[one, i] * right[places[at], i]
-            total += off * off
-    return total
-
-
-@compiled
-def _passes(
-    left: Matrix,
-    right: Matrix,
-    row_starts: NDArray[np.int32],
-    row_places: NDArray[np.int32],
-    row_values: Matrix,
-    column_starts: NDArray[np.int32],
-    column_places: NDArray[np.int32],
-    column_values: Matrix,
-    ridge: float,
-    decay: float,
-    count: int,
-    enough: float,
-    floor: float,
-    patience: int,
-    progress: float,
-) -> float:
-    """Alternating passes from ``right``; the last residual, squared, over the entries.
-
-    ``enough`` is the squared residual at which they end.
-    """
-    square, before, since = np.inf, np.inf, 0
-    for number in range(count):
-        _refit(left, right, row_starts, row_places, row_values, ridge)
-        _whiten(left)
-        _refit(right, left, column_starts, column_places, column_values, ridge)
-        if number % 5 == 4 or number == count - 1:
-            square = _square(left, right, row_starts, row_places, row_values)
-            if square < enough:
-                break
-        if ridge <= floor:
-            since += 1
-            if since % patience == 0:
-                if square > progress * progress * before:
-                    break
-                before = square
-        ridge = max(ridge * decay, floor)
-    return square
 
 
 def passes(
@@ -259,7 +127,7 @@ def passes(
     """Alternating passes in place, from ``right``; the residual on the entries, relative."""
     rows, columns = entries.by_row, entries.by_column
     whole = float(entries.values @ entries.values)
-    square = _passes(
+    square = alternating_passes(
         left, right,
         rows.indptr, rows.indices, rows.data,
         columns.indptr, columns.indices, columns.data,
@@ -333,9 +201,7 @@ def _off(entries: Entries, left: Matrix, right: Matrix) -> csr_array:
     return csr_array((rows.data - fitted, rows.indices, rows.indptr), shape=entries.shape)
 
 
-def _annealed(
-    entries: Entries, rank: int, goal: float, stream: Stream, decay: float
-) -> Factors:
+def _annealed(entries: Entries, rank: int, goal: float, stream: Stream, decay: float) -> Factors:
     height, width = entries.shape
     filled = entries.by_row
     right = stream.normal(0, width * rank).reshape(width, rank)

@@ -25,7 +25,7 @@ def connected(entries: Entries) -> tuple[Choice, Choice]:
     >>> rows.tolist(), columns.tolist()
     ([True, True, False], [True, True, False])
     """
-    height, width = entries.shape
+    height = entries.shape[0]
     _, part = connected_components(_graph(entries, np.ones(len(entries))), directed=False)
     largest = np.bincount(part[height:]).argmax()
     return part[:height] == largest, part[height:] == largest

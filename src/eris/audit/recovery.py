@@ -16,9 +16,8 @@ def filled(inputs: Matrix, shape: tuple[int, ...]) -> Matrix:
     [[1.0, 2.33, 3.0, 3.0]]
     """
     found = inputs.reshape(len(inputs), *shape).copy()
-    near = np.ones((1,) * max(0, found.ndim - 2) + (3,) * min(2, found.ndim))
-    if len(shape) == 1:
-        near = np.ones((1, 3))
+    plane = min(2, len(shape))
+    near = np.ones((1,) * (found.ndim - plane) + (3,) * plane)
     while (missing := np.isnan(found)).any() and not missing.all():
         known = convolve((~missing).astype(np.float64), near, mode="constant")
         sums = convolve(np.where(missing, 0.0, found), near, mode="constant")

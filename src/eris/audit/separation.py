@@ -1,10 +1,11 @@
 """From a completed layer to the inputs behind it, one by one.
 
-A layer of rank b is known as left·rightᵀ, up to an invertible b × b matrix Q: the errors are left·Q, the
-inputs Q⁻¹·rightᵀ. For one sample Q is a number, which the bias column says. For several, ReLU gives
-Q away: the errors of a sample are exactly zero wherever its unit was not active, so b − 1 rows in
-which one sample is inactive have its column of Q as null vector, and a direction that makes many
-rows zero is no accident (SPEAR: Dimitrov, Baader, Müller and Vechev, NeurIPS 2024).
+A layer of rank b is known as left·rightᵀ, up to an invertible b × b matrix Q: the errors are
+left·Q, the inputs Q⁻¹·rightᵀ. For one sample Q is a number, which the bias column says. For
+several, ReLU gives Q away: the errors of a sample are exactly zero wherever its unit was not
+active, so b − 1 rows in which one sample is inactive have its column of Q as null vector, and a
+direction that makes many rows zero is no accident (SPEAR: Dimitrov, Baader, Müller and Vechev,
+NeurIPS 2024).
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ def separate(
 
     ``left`` and ``right`` are those of :class:`~eris.audit.completion.CompletedLayer`, of which
     what is NaN is left out here and stays NaN there. ``residual`` is that of the fit: under
-    noise zeros are not exact. ``draws`` bounds the search, which takes about 2^(b−1)/b for each of b
-    samples if half of the units are inactive.
+    noise zeros are not exact. ``draws`` bounds the search, which takes about 2^(b−1)/b for each of
+    b samples if half of the units are inactive.
 
-    >>> errors = np.array([[1.0, 0], [2, 0], [0, 3], [0, 1], [1, 1], [2, 5], [4, 0], [0, 2]])
-    >>> inputs = np.array([[0.5, 0.0, 1], [0.0, 0.25, 1]])
+    >>> units = np.arange(40.0)
+    >>> errors = np.maximum(0, np.column_stack([np.sin(units), np.cos(2.3 * units)]))
+    >>> inputs = np.array([[0.5, 0.1, 1], [0.2, 0.25, 1]])
     >>> mixed = np.array([[1.0, 2], [3, 4]])  # what a completion does not know
     >>> found = separate(errors @ mixed, inputs.T @ np.linalg.inv(mixed).T)
     >>> with_bias(found).round(6).tolist()
-    [[0.5, 0.0, 1.0], [0.0, 0.25, 1.0]]
+    [[0.5, 0.1, 1.0], [0.2, 0.25, 1.0]]
     """
     samples = left.shape[1]
     require(right.shape[1] == samples, "right", right.shape, f"{samples} columns, as left")
@@ -47,7 +49,7 @@ def separate(
     basis, triangle = np.linalg.qr(left[known])
     inputs = right @ triangle.T
     if samples == 1:
-        return inputs.T
+        return np.asarray(inputs.T)
     lengths = np.linalg.norm(basis, axis=1)
     alive = lengths > 1e-9 * lengths.max()
     search = _Directions(basis[alive] / lengths[alive, None], max(ZERO, 2 * residual))
@@ -56,7 +58,7 @@ def separate(
 
 
 def with_bias(inputs: Matrix) -> Matrix:
-    """Inputs with their scale and sign, from the last column: that of the bias, whose input is 1."""
+    """Inputs with scale and sign, from the last column: that of the bias, whose input is 1."""
     return inputs / inputs[:, -1:]
 
 

@@ -1,9 +1,9 @@
 """Whether a linear layer can be completed from a share of its entries: counting, for a planner.
 
-A matrix m × n of rank b has b(m + n − b) unknowns. Who sees a share q = p/A of its entries (one of A
-shards, of which p is kept) needs at least as many, in every row and column at least b. Real layers
-are not generic: units that are inactive for all samples, and pixels that never vary, show entries
-that say nothing. So rows and columns are counted as they are alive.
+A matrix m × n of rank b has b(m + n − b) unknowns. Who sees a share q = p/A of its entries (one of
+A shards, of which p is kept) needs at least as many, in every row and column at least b. Real
+layers are not generic: units that are inactive for all samples, and pixels that never vary, show
+entries that say nothing. So rows and columns are counted as they are alive.
 
 "no" is a statement about one attack (:mod:`eris.audit.completion`), never a promise: membership is
 read from far less than a layer.
@@ -35,9 +35,7 @@ def redundancy(visible: int, rows: int, columns: int, samples: int) -> int:
     return visible - samples * (rows + columns - samples)
 
 
-def share_of_columns(
-    rows: float, columns: float, share: float, rounds: int = 1
-) -> float:
+def share_of_columns(rows: float, columns: float, share: float, rounds: int = 1) -> float:
     """The columns that hang together with the rest where one sample is seen through ``share``.
 
     ``rows`` are those of active units. Rank 1 is connectivity alone: this is the giant component
@@ -49,9 +47,7 @@ def share_of_columns(
     by_column, by_row = rounds * rows * share, columns * share
     outside = 0.0
     for _ in range(10_000):
-        before, outside = outside, math.exp(
-            -by_column * (1 - math.exp(-by_row * (1 - outside)))
-        )
+        before, outside = outside, math.exp(-by_column * (1 - math.exp(-by_row * (1 - outside))))
         if abs(outside - before) < 1e-12:
             break
     return 1 - outside
