@@ -161,7 +161,8 @@ class Completion:
         most = samples * layer.positions
         tried: list[int] = []
         best: CompletedLayer | None = None
-        for rank in (most, *range(1, min(most, SWEPT + 1))):
+        fewer = range(1, min(most, SWEPT + 1)) if layer.takes_samples else ()
+        for rank in (most, *fewer):
             tries = None if rank == most else 1
             found = complete(
                 entries, samples=rank, tolerance=tolerance, tries=tries, seed=self._seed
@@ -223,7 +224,7 @@ class Completion:
         }
         mean = whole(layer, entries)
         if mean is None:
-            self._means[observer] = [about | {"rank": None, "span AUC": None}]
+            self._means[observer] = [about | {"rank": None, "AUC": None}]
             return
         basis = row_space(mean)
         scores = span_scores(basis, layer.taken(self._candidates.inputs))
@@ -232,7 +233,7 @@ class Completion:
             "rank": basis.shape[1],
             "members": int(truth.sum()),
             "others": int((~truth).sum()),
-            "span AUC": area(scores, truth),
+            "AUC": area(scores, truth),
         }
         self._means[observer] = [about | found]
 

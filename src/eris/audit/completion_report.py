@@ -43,12 +43,12 @@ class LayerFinding:
             "rounds": self.rounds,
             "layer": self.layer.name,
             "seen %": 100 * self.found.visible,
-            "samples tried": ", ".join(map(str, self.tried)),
-            "outcome": self.found.why or f"certified, {self.found.samples}",
+            "samples": f"{self.found.samples} of {self.tried[0]}",
+            "outcome": self.found.why or "certified",
             "residual": self.found.residual,
             "columns %": 100 * float(self.found.columns.mean()),
             **_images(self.recovered),
-            "span AUC": area(self.scores, self.truth),
+            "AUC": area(self.scores, self.truth),
         }
 
 
@@ -83,14 +83,13 @@ class CompletionReport:
                     "observer": observer,
                     "layer": f"{name}, {layer.shape[0]} × {layer.shape[1]}",
                     "rounds": max(one.rounds for one in some),
-                    "clients": len(some),
-                    "certified": why[""],
+                    "certified": f"{why['']} of {len(some)}",
                     "count": why["count"],
                     "stuck": why["stuck"],
                     "columns %": 100 * float(np.mean([one.found.columns.mean() for one in some])),
-                    "by counting": _counted(some),
+                    "counting": _counted(some),
                     **_images([decibels for one in some for decibels in one.recovered]),
-                    "span AUC": area(
+                    "AUC": area(
                         np.concatenate([one.scores for one in some]),
                         np.concatenate([one.truth for one in some]),
                     ),
@@ -112,8 +111,8 @@ def _counted(some: Sequence[LayerFinding]) -> str:
 def _images(recovered: Sequence[float]) -> dict[str, Any]:
     over = sum(one > RECOVERED for one in recovered)
     return {
-        f"over {RECOVERED:.0f} dB": f"{over} of {len(recovered)}" if recovered else None,
-        "median dB": float(np.median(recovered)) if recovered else None,
+        f"> {RECOVERED:.0f} dB": f"{over} of {len(recovered)}" if recovered else None,
+        "dB": float(np.median(recovered)) if recovered else None,
     }
 
 
