@@ -128,7 +128,8 @@ def _entries(layer: NDArray[np.floating] | Entries, seen: Choice | None) -> Entr
 
 
 def _tries(samples: int) -> int:
-    return 4 if samples < 8 else 2
+    """How often a fit is begun anew: for eight and more it is stuck more often, then too dear."""
+    return 4 if samples < 8 else 6 if samples < 16 else 2
 
 
 def _of_rank(

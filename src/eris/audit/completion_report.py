@@ -45,7 +45,7 @@ class LayerFinding:
             "seen %": 100 * self.found.visible,
             "samples": f"{self.found.samples} of {self.tried[0]}",
             "outcome": self.found.why or "certified",
-            "residual": self.found.residual,
+            "residual": None if np.isnan(self.found.residual) else self.found.residual,
             "columns %": 100 * float(self.found.columns.mean()),
             **_images(self.recovered),
             "AUC": area(self.scores, self.truth),

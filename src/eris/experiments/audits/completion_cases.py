@@ -55,7 +55,7 @@ def first_layer(flat: NDArray[np.generic], width: int = WIDTH) -> NDArray[np.gen
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
+class LayerCase:
     """The layer of every round, on top of each other; what an owner sees of it; the inputs."""
 
     truth: Matrix
@@ -83,7 +83,7 @@ def case(
     rounds: int = 1,
     learning_rate: float = 0.1,
     rotate: bool = True,
-) -> Case:
+) -> LayerCase:
     """Network, batch and plan, all new with the seed; full-batch steps on the same samples."""
     inputs, labels, _ = images()
     places = torch.from_numpy(drawn(seed, samples))
@@ -101,7 +101,7 @@ def case(
         seen = first_layer(_seen(len(position), seed, shards, kept, round, rotate))
         truths.append(truth)
         parts.append(Entries.of(truth, seen.astype(np.bool_)))
-    return Case(np.vstack(truths), Entries.stacked(parts), inputs[places].numpy())
+    return LayerCase(np.vstack(truths), Entries.stacked(parts), inputs[places].numpy())
 
 
 def _seen(n: int, seed: int, shards: int, kept: float, round: int, rotate: bool) -> Choice:

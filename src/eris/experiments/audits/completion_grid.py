@@ -25,7 +25,7 @@ from eris.experiments.audits.completion_cases import (
     MEAN,
     PIXELS,
     WIDTH,
-    Case,
+    LayerCase,
     case,
     images,
     mean_layer,
@@ -134,7 +134,7 @@ def tried(cell: Cell, settings: CompletionSettings) -> Tried:
     )  # fmt: skip
 
 
-def best_decibels(one: Case, left: Matrix, right: Matrix, residual: float) -> Matrix:
+def best_decibels(one: LayerCase, left: Matrix, right: Matrix, residual: float) -> Matrix:
     """Of every true image: how near the best separated one comes, in decibels."""
     inputs = separate(left, right, residual=residual)
     if inputs is None:
