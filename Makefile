@@ -16,7 +16,7 @@ export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
 .PHONY: help setup demo test test-processors check format proto fuzz faults soak kills test-hosts data bench \
-        bench-simulation bench-growth bench-network bench-memory bench-audit audits clean
+        bench-simulation bench-growth bench-network bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -92,6 +92,10 @@ bench-network: setup ## Nodes on 100 Mbit/s links beside the limit and Flower (n
 
 bench-memory: setup ## What a node holds beyond the model's own vectors (needs 16 GB of memory)
 	$(BIN)/python benchmarks/memory.py
+
+bench-reconstruction: setup ## What attacks that reconstruct cost
+	$(BIN)/eris data fetch mnist
+	$(BIN)/python benchmarks/reconstruction.py
 
 bench-audit: setup ## What auditing a round costs beside training it
 	$(BIN)/eris data fetch mnist

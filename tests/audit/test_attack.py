@@ -101,7 +101,8 @@ def test_neighbours_are_shown_what_their_method_tells(
 
 def test_attacks_beside_each_other_find_what_each_finds_alone(counting: list[Counting]) -> None:
     found, transcript = subject("dsc")
-    both = audit_transcript(found, transcript, AuditOptions(("aggregator:1",), draws=20))
+    asked = AuditOptions(("aggregator:1",), draws=20, attacks=("membership", "counting"))
+    both = audit_transcript(found, transcript, asked)
     alone = AuditOptions(("aggregator:1",), draws=20, attacks=("membership",))
     expected = audit_transcript(found, transcript, alone).to_json()
     assert {*both.to_json()} - {*expected} == {"what was shown"}

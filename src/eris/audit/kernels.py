@@ -49,3 +49,134 @@ def piece_squares(
             for at in range(edges[piece], edges[piece + 1]):
                 total += values[row, at] * values[row, at]
             squares[row, piece] = total
+
+
+@compiled
+def cholesky(gram: NDArray[np.float64], lift: float) -> None:
+    """Cholesky in place, of the lower half with ``lift`` added to the diagonal."""
+    rank = len(gram)
+    for i in range(rank):
+        for j in range(i + 1):
+            total = gram[i, j]
+            for k in range(j):
+                total -= gram[i, k] * gram[j, k]
+            if i == j:
+                gram[i, i] = np.sqrt(max(total + lift, 1e-300))
+            else:
+                gram[i, j] = total / gram[j, j]
+
+
+@compiled
+def refit_rows(
+    found: NDArray[np.float64],
+    known: NDArray[np.float64],
+    starts: NDArray[np.int32],
+    places: NDArray[np.int32],
+    values: NDArray[np.float64],
+    ridge: float,
+) -> None:
+    """Every row of ``found`` by least squares: its values on the rows of ``known`` they lie at."""
+    rank = known.shape[1]
+    gram, side = np.empty((rank, rank)), np.empty(rank)
+    for one in range(len(found)):
+        gram[:] = 0.0
+        side[:] = 0.0
+        for at in range(starts[one], starts[one + 1]):
+            row, value = known[places[at]], values[at]
+            for i in range(rank):
+                side[i] += row[i] * value
+                for j in range(i + 1):
+                    gram[i, j] += row[i] * row[j]
+        trace = 0.0
+        for i in range(rank):
+            trace += gram[i, i]
+        cholesky(gram, ridge * trace / rank)
+        for i in range(rank):
+            for j in range(i):
+                side[i] -= gram[i, j] * side[j]
+            side[i] /= gram[i, i]
+        for i in range(rank - 1, -1, -1):
+            for j in range(i + 1, rank):
+                side[i] -= gram[j, i] * side[j]
+            side[i] /= gram[i, i]
+        found[one] = side
+
+
+@compiled
+def whiten(factor: NDArray[np.float64]) -> None:
+    """Another basis of the same column space: orthogonal columns of mean square 1."""
+    count, rank = factor.shape
+    gram = np.zeros((rank, rank))
+    for one in range(count):
+        for i in range(rank):
+            for j in range(i + 1):
+                gram[i, j] += factor[one, i] * factor[one, j] / count
+    trace = 0.0
+    for i in range(rank):
+        trace += gram[i, i]
+    cholesky(gram, 1e-15 * trace)
+    for one in range(count):
+        for i in range(rank):
+            for j in range(i):
+                factor[one, i] -= gram[i, j] * factor[one, j]
+            factor[one, i] /= gram[i, i]
+
+
+@compiled
+def residual_square(
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    starts: NDArray[np.int32],
+    places: NDArray[np.int32],
+    values: NDArray[np.float64],
+) -> float:
+    """‖values − left·rightᵀ‖² on the entries."""
+    total = 0.0
+    for one in range(len(left)):
+        for at in range(starts[one], starts[one + 1]):
+            off = values[at]
+            for i in range(left.shape[1]):
+                off -= left[one, i] * right[places[at], i]
+            total += off * off
+    return total
+
+
+@compiled
+def alternating_passes(
+    left: NDArray[np.float64],
+    right: NDArray[np.float64],
+    row_starts: NDArray[np.int32],
+    row_places: NDArray[np.int32],
+    row_values: NDArray[np.float64],
+    column_starts: NDArray[np.int32],
+    column_places: NDArray[np.int32],
+    column_values: NDArray[np.float64],
+    ridge: float,
+    decay: float,
+    count: int,
+    enough: float,
+    floor: float,
+    patience: int,
+    progress: float,
+) -> float:
+    """Alternating passes from ``right``; the last residual, squared, over the entries.
+
+    ``enough`` is the squared residual at which they end.
+    """
+    square, before, since = np.inf, np.inf, 0
+    for number in range(count):
+        refit_rows(left, right, row_starts, row_places, row_values, ridge)
+        whiten(left)
+        refit_rows(right, left, column_starts, column_places, column_values, ridge)
+        if number % 5 == 4 or number == count - 1:
+            square = residual_square(left, right, row_starts, row_places, row_values)
+            if square < enough:
+                break
+        if ridge <= floor:
+            since += 1
+            if since % patience == 0:
+                if square > progress * progress * before:
+                    break
+                before = square
+        ridge = max(ridge * decay, floor)
+    return square

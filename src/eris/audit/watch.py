@@ -46,7 +46,8 @@ class Pieces:
     ``sent`` is what travelled, as it travelled; ``update`` the same with the shift undone;
     ``published`` the best guess from what was published. Where clients divide by their local steps
     (FedNova), ``steps`` says how many there were, ``mean_steps`` how many on average of those in
-    ``published``.
+    ``published``. ``samples`` is how many its contributions say that the update is of; 0 if none
+    was seen.
     """
 
     coordinates: Indices
@@ -56,6 +57,7 @@ class Pieces:
     published: Vector | None = None
     steps: float = 1.0
     mean_steps: float = 1.0
+    samples: int = 0
 
     @property
     def sizes(self) -> Indices:
@@ -226,6 +228,7 @@ class _Sent:
     """A contribution as it travelled: its values unscaled, one a coordinate."""
 
     based_on: int
+    samples: int
     steps: int
     values: Vector
 
@@ -254,7 +257,9 @@ class _Round:
                 values = self.agreement.coding.read(message, segment)
             except (ErisError, KeyError):
                 return  # what an owner would have refused
-            self.contributions[client][key] = _Sent(message.based_on, message.steps, values)
+            self.contributions[client][key] = _Sent(
+                message.based_on, message.samples, message.steps, values
+            )
         self._seen[observer, client][self.places[key]] = True
 
     def seen(self, observer: int, client: int) -> NDArray[np.bool_]:
@@ -314,7 +319,8 @@ class _Known:
                 guess = guess + self.reader.reference(
                     self.replica, client, coordinates, exact=False
                 )
-        return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps)
+        samples = next((one.samples for one in mine.values()), 0)
+        return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps, samples)
 
     # -- what was published -------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def audit(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="An attack by its name; repeat for several. All there are if left out."),
+        typer.Option(help="An attack: membership (if left out) or completion; repeat for several."),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[

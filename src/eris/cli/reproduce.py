@@ -29,6 +29,7 @@ WIDTH = 150
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
+    "audit-completion": "eris.experiments.audits.completion_grid",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
 
@@ -39,8 +40,8 @@ def reproduce(
         typer.Argument(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
-            "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter "
-            "or audit-spv."
+            "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
+            "audit-spv or audit-completion."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,

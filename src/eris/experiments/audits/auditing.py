@@ -17,6 +17,7 @@ from torch import nn
 from eris.audit.accounting import Accounted, accounted
 from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
+from eris.audit.completing import Completion
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.linkability import true_owners
@@ -46,7 +47,7 @@ Tell = Callable[[int, int], None]
 class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
-    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (all of them if
+    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (membership if
     none).
     """
 
@@ -167,7 +168,7 @@ class Audit:
         self.owners: dict[int, int] = {}
         """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
         self.watch = self._watch()
-        self.attacks = [ATTACKS[name](self) for name in options.attacks or ATTACKS]
+        self.attacks = [ATTACKS[name](self) for name in options.attacks or (Membership.name,)]
 
     def _watch(self) -> Watch | Neighbourhood:
         subject, settings = self.subject, self.subject.settings
@@ -216,7 +217,17 @@ def _membership(audit: Audit) -> Attack:
     )  # fmt: skip
 
 
-ATTACKS: dict[str, Callable[[Audit], Attack]] = {Membership.name: _membership}
+def _completion(audit: Audit) -> Attack:
+    settings = audit.subject.settings
+    scheme = settings.scheme if isinstance(settings, Settings) else None
+    asked, seed = audit.subject.candidates, audit.options.seed
+    return Completion(audit.observers, audit.thorough, audit.samples, asked, scheme, seed=seed)
+
+
+ATTACKS: dict[str, Callable[[Audit], Attack]] = {
+    Membership.name: _membership,
+    Completion.name: _completion,
+}
 """What makes each attack, from all that an audit has."""
 
 
