@@ -1,0 +1,92 @@
+"""What a client would have sent, had it trained on given samples: differentiable in the samples.
+
+A client that makes several steps of plain gradient descent on all its samples is unrolled: its
+update is the sum of the gradients along its way, (model before − model after)/λ.
+
+Many clients that start from one model are simulated in one pass (``torch.func.vmap``). A model that
+does not allow it is simulated client by client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from eris.training.flat import FlatParameters, joined
+from eris.training.gradients import Loss
+
+Views = dict[str, Tensor]
+"""Parameters by name."""
+
+
+@dataclass(eq=False)
+class Simulation:
+    """Clients that start from ``position`` and make ``steps`` steps with all of their samples."""
+
+    flat: FlatParameters
+    loss: Loss
+    position: Tensor
+    steps: int = 1
+    learning_rate: float = 1.0
+    together: bool = True
+    """Whether clients are simulated in one pass; false once the model has refused it."""
+    _views: Views = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._views = {name: view.detach() for name, view in self.flat.views(self.position).items()}
+
+    @property
+    def module(self) -> nn.Module:
+        """The architecture."""
+        return self.flat.module
+
+    def outputs(self, inputs: Tensor) -> Tensor:
+        """The model's outputs at the start."""
+        found: Tensor = functional_call(self.module, self._views, (inputs,))
+        return found
+
+    def updates(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One row a client, of its samples ``inputs[client]`` with ``targets[client]``."""
+        if self.together and len(inputs) > 1:
+            try:
+                found: Tensor = vmap(self._functional)(inputs, targets)
+                return found
+            except RuntimeError:
+                # vmap's refusals have no class of their own. If the model is at fault and not
+                # vmap, the loop meets the same error and lets it through.
+                self.together = False
+        return torch.stack([self._plain(*pair) for pair in zip(inputs, targets, strict=True)])
+
+    def _functional(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One client as vmap takes it."""
+
+        def objective(views: Views) -> Tensor:
+            return self.loss(functional_call(self.module, views, (inputs,)), targets)
+
+        return self._descended(grad(objective), self._views)
+
+    def _plain(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One client by plain differentiation, which is faster for a single one."""
+
+        def gradient(views: Views) -> Views:
+            loss = self.loss(functional_call(self.module, views, (inputs,)), targets)
+            pieces = torch.autograd.grad(
+                loss, list(views.values()), create_graph=True, materialize_grads=True
+            )
+            return dict(zip(views, pieces, strict=True))
+
+        start = {name: view.clone().requires_grad_() for name, view in self._views.items()}
+        return self._descended(gradient, start)
+
+    def _descended(self, gradient: Callable[[Views], Views], views: Views) -> Tensor:
+        """The sum of the gradients along a client's way."""
+        total = pieces = gradient(views)
+        for _ in range(1, self.steps):
+            views = {name: view - self.learning_rate * pieces[name] for name, view in views.items()}
+            pieces = gradient(views)
+            total = {name: piece + pieces[name] for name, piece in total.items()}
+        return joined(list(total.values()))
