@@ -63,6 +63,14 @@ class Pieces:
         return np.diff(self.edges)
 
 
+@dataclass(frozen=True)
+class Told:
+    """What a client's contributions say of its training."""
+
+    samples: int
+    steps: int
+
+
 @dataclass(frozen=True, eq=False)
 class Sight:
     """A round as some observers have it, who all hold the same model."""
@@ -83,6 +91,11 @@ class Sight:
     def seen(self, client: int) -> NDArray[np.bool_]:
         """By observer and piece: whether the client's own contribution reached it."""
         return np.stack([self._round.seen(observer, client) for observer in self.observers])
+
+    def told(self, client: int) -> Told:
+        """What a client said of its training, to whoever was sent something of its update."""
+        first = next(iter(self._round.contributions[client].values()))
+        return Told(first.samples, first.steps)
 
     def completed(self, observer: int, client: int) -> Vector:
         """The model moved by what an observer saw of a client's update, or by what was published.
@@ -226,6 +239,7 @@ class _Sent:
     """A contribution as it travelled: its values unscaled, one a coordinate."""
 
     based_on: int
+    samples: int
     steps: int
     values: Vector
 
@@ -254,7 +268,9 @@ class _Round:
                 values = self.agreement.coding.read(message, segment)
             except (ErisError, KeyError):
                 return  # what an owner would have refused
-            self.contributions[client][key] = _Sent(message.based_on, message.steps, values)
+            self.contributions[client][key] = _Sent(
+                message.based_on, message.samples, message.steps, values
+            )
         self._seen[observer, client][self.places[key]] = True
 
     def seen(self, observer: int, client: int) -> NDArray[np.bool_]:

@@ -48,7 +48,10 @@ def audit(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="An attack by its name; repeat for several. All there are if left out."),
+        typer.Option(
+            help="membership (if left out), or dlg, idlg, cosine: reconstruct samples. Repeat for "
+            "several."
+        ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[
