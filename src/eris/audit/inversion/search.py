@@ -91,6 +91,7 @@ def search(
 ) -> Inverted:
     """Attack all targets; ``labels`` (targets, samples) are those of an attacker who knows them."""
     budget = budget or attack.usual
+    matching.simulation.check_twice(matching.shape, matching.samples)
     count = len(matching)
     both = matching.with_rows(
         torch.cat([matching.values, _random(matching, seed)]), matching.seen.repeat(2, 1)

@@ -9,6 +9,7 @@ does not allow it is simulated client by client.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,8 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from eris.core.errors import InvalidSetting
 from eris.training.flat import FlatParameters, joined
 from eris.training.gradients import Loss
+
+_TINY = 1e-6
 
 Views = dict[str, Tensor]
 """Parameters by name."""
@@ -90,3 +94,39 @@ class Simulation:
             pieces = gradient(views)
             total = {name: piece + pieces[name] for name, piece in total.items()}
         return joined(list(total.values()))
+
+    def check_twice(self, shape: tuple[int, ...], samples: int) -> None:
+        """Refuse a model that torch differentiates once only, also where it would not say so.
+
+        A layer without a second derivative can drop out of it silently. So the slope of an
+        update's length along one direction is held against what a tiny step there gives, in
+        float64, where steps are too small to cross a kink.
+        """
+        exact = copy.copy(self)
+        exact._views = {name: view.double() for name, view in self._views.items()}
+        generator = torch.Generator().manual_seed(0)
+        at, way = torch.randn(2, samples, *shape, generator=generator, dtype=torch.float64)
+        at.requires_grad_()
+
+        def length(place: Tensor) -> Tensor:
+            targets = self.outputs(place.float()).detach().argmax(-1)
+            return exact._plain(place, targets).square().sum()
+
+        try:
+            (slope,) = torch.autograd.grad(length(at), at)
+            ahead, behind = (length(at + side * _TINY * way).detach() for side in (1, -1))
+        except (RuntimeError, ValueError, IndexError, TypeError) as refused:
+            if "once_differentiable" in str(refused) or "not implemented" in str(refused):
+                raise self._refused(str(refused)) from refused
+            return  # what takes no float64 or other targets is tried as it is
+        measured = float((ahead - behind) / (2 * _TINY))
+        told = float((slope * way).sum())
+        if abs(measured - told) > 0.05 * float(slope.norm() * way.norm()) + 1e-6 * abs(measured):
+            raise self._refused("a slope is not what a small step gives")
+
+    def _refused(self, reason: str) -> InvalidSetting:
+        return InvalidSetting(
+            "model to invert", type(self.module).__name__,
+            "one that torch can differentiate twice; replace the layer with a gradient of its own "
+            f"by plain operations ({reason})",
+        )  # fmt: skip

@@ -48,6 +48,11 @@ class Row:
     mode: Mode = "mask-aware"
     part: Part = "random"
 
+    @property
+    def group(self) -> str:
+        """What it is run by."""
+        return self.attack if self.part == "random" else "contiguous"
+
 
 ROWS = (
     Row("dlg", 1.0),
@@ -69,7 +74,7 @@ ROWS = (
 
 @dataclass(frozen=True)
 class Inversions:
-    """How many images, and what is spent on each; ``only`` is one attack's name, or all."""
+    """How many images, and what is spent on each; ``only`` is one group of rows, or ``all``."""
 
     images: int = 12
     restarts: int = 4
@@ -79,7 +84,7 @@ class Inversions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        known = ["all", *dict.fromkeys(row.attack for row in ROWS)]
+        known = ["all", *dict.fromkeys(row.group for row in ROWS)]
         if self.only not in known:
             raise InvalidSetting("only", self.only, one_of(known, self.only))
 
@@ -202,7 +207,7 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[F
     """All rows; ``tell`` hears of a row's name and of the share of it that is done."""
     lpips = Lpips(load_lpips().folder)
     for row in ROWS:
-        if settings.only not in ("all", row.attack):
+        if settings.only not in ("all", row.group):
             continue
         victims = Victims.of(row.attack, settings.images, settings.seed)
         spent = time.process_time()
