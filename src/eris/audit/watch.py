@@ -64,7 +64,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Told:
+class Declared:
     """What a client's contributions say of its training."""
 
     samples: int
@@ -92,10 +92,10 @@ class Sight:
         """By observer and piece: whether the client's own contribution reached it."""
         return np.stack([self._round.seen(observer, client) for observer in self.observers])
 
-    def told(self, client: int) -> Told:
+    def declared(self, client: int) -> Declared:
         """What a client said of its training, to whoever was sent something of its update."""
         first = next(iter(self._round.contributions[client].values()))
-        return Told(first.samples, first.steps)
+        return Declared(first.samples, first.steps)
 
     def completed(self, observer: int, client: int) -> Vector:
         """The model moved by what an observer saw of a client's update, or by what was published.

@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.audit.inversion import Budget, Cosine, Inverted, invert
+from eris.audit.inversion import Cosine, Inverted, SearchBudget, invert
 from eris.audit.inversion.judging import RECONSTRUCTED
 from eris.audit.inversion.simulation import Simulation
 from eris.core.errors import InvalidSetting
 from eris.data import load_mnist
-from eris.experiments.audits.inversions import Row, Victims
+from eris.experiments.audits.inversions import InversionRow, Victims
 from eris.training.flat import FlatParameters
 
 IMAGES = 2
-BUDGET = Budget(1000, restarts=4)
+BUDGET = SearchBudget(1000, restarts=4)
 
 
 def quiet(share: float) -> None:
@@ -38,8 +38,10 @@ def errors(found: Tensor, images: Tensor) -> list[float]:
     return [float(one) for one in (found[:, 0] - images).square().mean(dim=(1, 2, 3))]
 
 
-@pytest.mark.parametrize("row", [Row("dlg", 1.0), Row("idlg", 1.0), Row("idlg", 0.5)], ids=str)
-def test_all_images_are_found(row: Row, victims: Victims) -> None:
+@pytest.mark.parametrize(
+    "row", [InversionRow("dlg", 1.0), InversionRow("idlg", 1.0), InversionRow("idlg", 0.5)], ids=str
+)
+def test_all_images_are_found(row: InversionRow, victims: Victims) -> None:
     found = victims.inverted(row, BUDGET, 0, quiet)
     assert max(errors(found.inputs, victims.images)) < RECONSTRUCTED
     assert found.labels[:, 0].tolist() == victims.labels.tolist()
@@ -48,7 +50,7 @@ def test_all_images_are_found(row: Row, victims: Victims) -> None:
 
 
 def test_taking_the_unseen_for_zeros_finds_nothing(victims: Victims) -> None:
-    found = victims.inverted(Row("idlg", 0.5, "oblivious"), Budget(150), 0, quiet)
+    found = victims.inverted(InversionRow("idlg", 0.5, "oblivious"), SearchBudget(150), 0, quiet)
     assert min(errors(found.inputs, victims.images)) > 0.05
 
 
@@ -68,7 +70,7 @@ def updates(model: nn.Module, images: Tensor, labels: Tensor, steps: int, rate: 
 
 
 def inverted(model: nn.Module, update: Any, **options: Any) -> Inverted:
-    given = {"shape": (1, 14, 14), "budget": Budget(800, 3), **options}
+    given = {"shape": (1, 14, 14), "budget": SearchBudget(800, 3), **options}
     return invert(model, functional.cross_entropy, update, **given)
 
 
@@ -79,7 +81,7 @@ def test_several_local_steps_are_unrolled() -> None:
     found = inverted(model, by_client, steps=3, learning_rate=0.002)
     assert max(errors(found.inputs, images)) < RECONSTRUCTED
     one = inverted(
-        model, by_client, budget=Budget(200)
+        model, by_client, budget=SearchBudget(200)
     )  # who takes the sum for a gradient does not find them
     assert min(errors(one.inputs, images)) > RECONSTRUCTED
 
@@ -97,7 +99,7 @@ def test_one_by_one_finds_what_all_at_once_finds() -> None:
     model, images, labels = small(2)
     sent = dict(enumerate(updates(model, images[:, None], labels[:, None], 1, 1.0)))
     for at_once in (1, 32):
-        found = inverted(model, sent, budget=Budget(800, 3, at_once))
+        found = inverted(model, sent, budget=SearchBudget(800, 3, at_once))
         assert max(errors(found.inputs, images)) < RECONSTRUCTED
 
 
@@ -105,7 +107,7 @@ def test_cosine_comes_closer_than_to_random_numbers() -> None:
     model, images, labels = small(2)
     sent = dict(enumerate(updates(model, images[:, None], labels[:, None], 1, 1.0)))
     told: list[float] = []
-    found = inverted(model, sent, attack=Cosine(), budget=Budget(150), tell=told.append)
+    found = inverted(model, sent, attack=Cosine(), budget=SearchBudget(150), tell=told.append)
     assert found.inputs.min() >= 0
     assert found.inputs.max() <= 1
     assert max(errors(found.inputs, images)) < 0.3 * min(errors(found.control, images))
@@ -117,7 +119,7 @@ def test_a_box_of_another_scale_changes_nothing() -> None:
     model, images, labels = small(1)
     flat = nn.Sequential(*model.children())  # type: ignore[arg-type]
     sent = updates(flat, 4 * images[:, None] - 1, labels[:, None], 1, 1.0)
-    found = inverted(flat, sent[0], attack="cosine", box=(-1.0, 3.0), budget=Budget(150))
+    found = inverted(flat, sent[0], attack="cosine", box=(-1.0, 3.0), budget=SearchBudget(150))
     assert errors((found.inputs + 1) / 4, images)[0] < 0.05
 
 
@@ -146,7 +148,7 @@ class OnceOnly(nn.Module):
 
 def refused(expected: str, model: nn.Module | None = None, **options: Any) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)) if model is None else model
-    given = {"update": torch.ones(10), "shape": (1, 2, 2), "budget": Budget(2), **options}
+    given = {"update": torch.ones(10), "shape": (1, 2, 2), "budget": SearchBudget(2), **options}
     with pytest.raises(InvalidSetting, match=expected):
         invert(model, functional.cross_entropy, **given)
 
@@ -163,4 +165,4 @@ def test_bad_input_says_what_to_do() -> None:
     refused("image", attack="cosine", shape=(4,))
     refused("labels is '2 rows'; expected 1 rows", labels=[0, 1])
     with pytest.raises(InvalidSetting, match="restarts is 0; expected at least 1"):
-        Budget(5, restarts=0)
+        SearchBudget(5, restarts=0)

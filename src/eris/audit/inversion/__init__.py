@@ -11,6 +11,6 @@ from eris.audit.inversion.call import INVERSIONS, inversion, invert
 from eris.audit.inversion.cosine import Cosine
 from eris.audit.inversion.dlg import Dlg
 from eris.audit.inversion.idlg import Idlg
-from eris.audit.inversion.search import Budget, Inverted
+from eris.audit.inversion.search import Inverted, SearchBudget
 
-__all__ = ["INVERSIONS", "Budget", "Cosine", "Dlg", "Idlg", "Inverted", "inversion", "invert"]
+__all__ = ["INVERSIONS", "Cosine", "Dlg", "Idlg", "Inverted", "SearchBudget", "inversion", "invert"]

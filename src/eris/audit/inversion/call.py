@@ -16,7 +16,7 @@ from eris.audit.inversion.cosine import Cosine
 from eris.audit.inversion.dlg import Dlg
 from eris.audit.inversion.idlg import Idlg
 from eris.audit.inversion.matching import Matching, Mode
-from eris.audit.inversion.search import Budget, Inversion, Inverted, Tell, search
+from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
 from eris.audit.inversion.simulation import Simulation
 from eris.core.errors import InvalidSetting, one_of
 from eris.training.flat import FlatParameters
@@ -51,7 +51,7 @@ def invert(
     steps: int = 1,
     learning_rate: float | None = None,
     sent: Literal["update", "weights"] = "update",
-    budget: Budget | None = None,
+    budget: SearchBudget | None = None,
     running_statistics: RunningStatistics = "refuse",
     seed: int = 0,
     tell: Tell = lambda share: None,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eris.audit.inversion.labels import candidates
 from eris.audit.inversion.matching import Matching, angular
-from eris.audit.inversion.search import Attempt, Budget, Tell
+from eris.audit.inversion.search import Attempt, SearchBudget, Tell
 from eris.core.errors import InvalidSetting, require
 
 
@@ -24,7 +24,7 @@ class Cosine:
     """``total_variation`` is α: 0.01 for small networks, 0.2 for large ones."""
 
     name: ClassVar[str] = "cosine"
-    usual: ClassVar[Budget] = Budget(1000, restarts=1)
+    usual: ClassVar[SearchBudget] = SearchBudget(1000, restarts=1)
     total_variation: float = 0.01
     step: float = 0.1
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from eris.audit.inversion.lbfgs import BatchedLbfgs
 from eris.audit.inversion.matching import Matching, squared
-from eris.audit.inversion.search import Attempt, Budget, Tell
+from eris.audit.inversion.search import Attempt, SearchBudget, Tell
 
 SOLVED = 1e-8
 """A loss below this share of the update's squared norm is a match; rounding is not far below."""
@@ -24,7 +24,7 @@ class Dlg:
     """The attack without label inference."""
 
     name: ClassVar[str] = "dlg"
-    usual: ClassVar[Budget] = Budget(3000, restarts=4)
+    usual: ClassVar[SearchBudget] = SearchBudget(3000, restarts=4)
 
     def labels(self, matching: Matching) -> list[Tensor] | None:
         """None are needed."""

@@ -22,7 +22,10 @@ MOST_TRIED = 128
 
 
 def row_means(matching: Matching) -> Tensor:
-    """By target and class: the mean of the visible entries of its row; NaN if none is visible."""
+    """By target and class: the mean of the visible entries of its row; NaN if none is visible.
+
+    Where all biases are visible they stand for the rows: theirs is an h of 1.
+    """
     flat, classes = matching.simulation.flat, matching.classes
     rows = [
         (place, parameter.shape)
@@ -33,6 +36,9 @@ def row_means(matching: Matching) -> Tensor:
         expected = f"a last linear layer of {classes} rows; or give `labels`"
         raise InvalidSetting("model to read labels off", type(flat.module).__name__, expected)
     place, shape = rows[-1]
+    bias = slice(place.stop, place.stop + classes)
+    if bias in flat.places and matching.seen[:, bias].all():
+        return matching.values[:, bias]
     values = matching.values[:, place].reshape(-1, *shape)
     seen = matching.seen[:, place].reshape(-1, *shape)
     # In the oblivious mode a zero that was not seen counts like any other.

@@ -27,7 +27,7 @@ from eris.audit.inversion.judging import (
     pictures,
 )
 from eris.audit.inversion.matching import Matching
-from eris.audit.inversion.search import Budget, Inversion, Inverted, Tell, search
+from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
 from eris.audit.inversion.simulation import Simulation
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.similarity import Pictures
@@ -118,7 +118,7 @@ class Reconstruction:
         *,
         local: LocalTraining | None = None,
         lpips: Measure | None = None,
-        budget: Budget | None = None,
+        budget: SearchBudget | None = None,
         seed: int = 0,
         tell: Tell = lambda share: None,
     ) -> None:
@@ -158,7 +158,7 @@ class Reconstruction:
             if not np.array_equal(sight.placed(sight.model), sight.model):
                 expected = "coordinates: in a rotated basis no inversion is built"
                 raise InvalidSetting("basis of the masks", "rotated", expected)
-            told = sight.told(client)
+            told = sight.declared(client)
             self._largest = max(self._largest, told.samples)
             if told.samples > MOST_SAMPLES:
                 continue

@@ -25,7 +25,7 @@ Tell = Callable[[float], None]
 
 
 @dataclass(frozen=True)
-class Budget:
+class SearchBudget:
     """How much an attacker spends: iterations of each start, and starts of each target.
 
     ``at_once`` targets are attacked in one pass; 1 is one after another.
@@ -53,7 +53,7 @@ class Inversion(Protocol):
     """One attack; a file of its own."""
 
     name: ClassVar[str]
-    usual: ClassVar[Budget]
+    usual: ClassVar[SearchBudget]
 
     def labels(self, matching: Matching) -> list[Tensor] | None:
         """Of each target, the labels to try (ways, samples); None: they are searched for too."""
@@ -83,7 +83,7 @@ class Inverted:
 def search(
     attack: Inversion,
     matching: Matching,
-    budget: Budget | None = None,
+    budget: SearchBudget | None = None,
     *,
     labels: Tensor | None = None,
     seed: int = 0,

@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.audit.inversion import Budget, Inverted, inversion, invert
+from eris.audit.inversion import Inverted, SearchBudget, inversion, invert
 from eris.audit.inversion.judging import Likeness, likeness, pictures
 from eris.audit.inversion.matching import Mode
 from eris.audit.similarity import Lpips
@@ -40,7 +40,7 @@ Part = str
 
 
 @dataclass(frozen=True)
-class Row:
+class InversionRow:
     """One line of the table."""
 
     attack: str
@@ -55,20 +55,20 @@ class Row:
 
 
 ROWS = (
-    Row("dlg", 1.0),
-    Row("idlg", 1.0),
-    Row("idlg", 0.5),
-    Row("idlg", 0.5, "oblivious"),
-    Row("idlg", 0.25),
-    Row("idlg", 0.125),
-    Row("idlg", 0.05),
-    Row("idlg", 0.5, part="first"),
-    Row("idlg", 0.5, part="second"),
-    Row("cosine", 1.0),
-    Row("cosine", 0.5),
-    Row("cosine", 0.5, "oblivious"),
-    Row("cosine", 0.125),
-    Row("cosine", 0.02),
+    InversionRow("dlg", 1.0),
+    InversionRow("idlg", 1.0),
+    InversionRow("idlg", 0.5),
+    InversionRow("idlg", 0.5, "oblivious"),
+    InversionRow("idlg", 0.25),
+    InversionRow("idlg", 0.125),
+    InversionRow("idlg", 0.05),
+    InversionRow("idlg", 0.5, part="first"),
+    InversionRow("idlg", 0.5, part="second"),
+    InversionRow("cosine", 1.0),
+    InversionRow("cosine", 0.5),
+    InversionRow("cosine", 0.5, "oblivious"),
+    InversionRow("cosine", 0.125),
+    InversionRow("cosine", 0.02),
 )
 
 
@@ -88,11 +88,11 @@ class Inversions:
         if self.only not in known:
             raise InvalidSetting("only", self.only, one_of(known, self.only))
 
-    def budget(self, attack: str) -> Budget:
+    def budget(self, attack: str) -> SearchBudget:
         """Of one attack."""
         if attack == "cosine":
-            return Budget(self.cosine_iterations)
-        return Budget(self.iterations, self.restarts)
+            return SearchBudget(self.cosine_iterations)
+        return SearchBudget(self.iterations, self.restarts)
 
 
 def sigmoid_network(seed: int) -> nn.Module:
@@ -165,7 +165,7 @@ class Victims:
         return (row if part == "first" else row.flip(0)).repeat(count, 1)
 
     def inverted(
-        self, row: Row, budget: Budget, seed: int, tell: Callable[[float], None]
+        self, row: InversionRow, budget: SearchBudget, seed: int, tell: Callable[[float], None]
     ) -> Inverted:
         """What one row's attacker finds."""
         seen = self.seen(row.share, row.part, seed)
@@ -178,10 +178,10 @@ class Victims:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class RowFigures:
     """A row with what came of it."""
 
-    row: Row
+    row: InversionRow
     found: Likeness
     control: Likeness
     labels: int
@@ -203,7 +203,7 @@ class Found:
         }
 
 
-def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[Found]:
+def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[RowFigures]:
     """All rows; ``tell`` hears of a row's name and of the share of it that is done."""
     lpips = Lpips(load_lpips().folder)
     for row in ROWS:
@@ -223,7 +223,7 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[F
             for each in (made.inputs, made.control)
         )
         right = int((made.labels[:, 0] == victims.labels).sum())
-        yield Found(row, found, control, right, float(made.starts.float().mean()), spent)
+        yield RowFigures(row, found, control, right, float(made.starts.float().mean()), spent)
 
 
 def as_table(found: list[Mapping[str, Any]]) -> Table:
