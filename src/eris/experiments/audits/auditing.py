@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from eris.audit.accounting import Accounted, accounted
@@ -20,14 +22,18 @@ from eris.audit.candidates import Candidates
 from eris.audit.completing import Completion
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
+from eris.audit.inversion import INVERSIONS, inversion
+from eris.audit.inversion.recorded import Reconstruction, Truth
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
 from eris.audit.neighbour import Neighbourhood
+from eris.audit.similarity import Lpips
 from eris.audit.watch import Watch
-from eris.core.errors import InvalidSetting, one_of
+from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
+from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
 from eris.experiments.runs.assembly import Assembly
 from eris.experiments.runs.holdings import canaries_of
@@ -37,7 +43,7 @@ from eris.protocol.observers import Observer
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
 from eris.training.gradients import Loss
-from eris.training.options import RunningStatistics
+from eris.training.options import LocalTraining, RunningStatistics
 
 Tell = Callable[[int, int], None]
 """Told of rounds done, and of how many."""
@@ -47,7 +53,7 @@ Tell = Callable[[int, int], None]
 class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
-    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (membership if
+    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (the usual ones if
     none).
     """
 
@@ -81,6 +87,10 @@ class Subject:
     noise: float = 0.0
     """Deviation of the noise on a client's update, as it arrives."""
     running_statistics: RunningStatistics = "refuse"
+    local: LocalTraining | None = None
+    """How clients train, where it is known."""
+    trained: Truth | None = None
+    """What a client trained on, where more is known than of which candidates it had."""
 
     def __post_init__(self) -> None:
         agreed = self.settings.initial
@@ -153,8 +163,11 @@ class Outcome:
 class Audit:
     """An audit under way: rounds go in, an outcome comes out."""
 
-    def __init__(self, subject: Subject, options: AuditOptions) -> None:
+    def __init__(
+        self, subject: Subject, options: AuditOptions, tell: Tell = lambda done, of: None
+    ) -> None:
         self.subject, self.options, self.samples = subject, options, subject.samples
+        self.tell = tell
         names = options.observers or tuple(usual(subject.frame))
         self._final = FINAL_MODEL in names
         self.observers: list[Observer] = []
@@ -168,7 +181,7 @@ class Audit:
         self.owners: dict[int, int] = {}
         """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
         self.watch = self._watch()
-        self.attacks = [ATTACKS[name](self) for name in options.attacks or (Membership.name,)]
+        self.attacks = [ATTACKS[name](self) for name in options.attacks or USUAL]
 
     def _watch(self) -> Watch | Neighbourhood:
         subject, settings = self.subject, self.subject.settings
@@ -224,11 +237,34 @@ def _completion(audit: Audit) -> Attack:
     return Completion(audit.observers, audit.thorough, audit.samples, asked, scheme, seed=seed)
 
 
+def _reconstruction(name: str, audit: Audit) -> Attack:
+    subject, asked = audit.subject, audit.subject.candidates
+    if not isinstance(audit.watch, Watch):
+        expected = "a run with aggregators, and an observer that is sent clients' updates"
+        raise InvalidSetting(f"run for {name}", "without any", expected)
+    return Reconstruction(
+        inversion(name), audit.samples, audit.observers, audit.thorough, asked.clients,
+        subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
+        seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
+    )  # fmt: skip
+
+
+def _lpips() -> Lpips | None:
+    """The metric, if its weights have been fetched."""
+    try:
+        return Lpips(load_lpips().folder)
+    except DataUnavailable:
+        return None
+
+
 ATTACKS: dict[str, Callable[[Audit], Attack]] = {
     Membership.name: _membership,
     Completion.name: _completion,
+    **{name: partial(_reconstruction, name) for name in INVERSIONS},
 }
 """What makes each attack, from all that an audit has."""
+USUAL = [Membership.name]
+"""The attacks of an audit for which none is named; the others take minutes."""
 
 
 def subject_of(
@@ -264,6 +300,11 @@ def subject_of(
         delta,
         noise,
         recipe.training.running_statistics,
+        None if recipe.training.scaffold else LocalTraining(**recipe.training.local()),
+        lambda client: (
+            torch.as_tensor(data.inputs[data.parts[client]]),
+            torch.as_tensor(data.targets[data.parts[client]]),
+        ),
     )
 
 
@@ -282,7 +323,7 @@ def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = No
         frame = training.transcript
         assert frame is not None
         training.note_views(*range(1, rounds + 1))  # they say who will be there to look
-        audit = Audit(subject_of(assembly, frame), options)
+        audit = Audit(subject_of(assembly, frame), options, tell or (lambda done, of: None))
         for round, records in training.rounds_seen(rounds):
             audit.take(round, records)
             if tell is not None:
@@ -295,7 +336,7 @@ def audit_transcript(
     subject: Subject, transcript: Transcript, options: AuditOptions, tell: Tell | None = None
 ) -> Outcome:
     """Audit a recorded run."""
-    audit = Audit(subject, options)
+    audit = Audit(subject, options, tell or (lambda done, of: None))
     rounds = by_round(transcript)
     for done, (round, records) in enumerate(sorted(rounds.items()), start=1):
         audit.take(round, records)

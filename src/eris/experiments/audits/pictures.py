@@ -15,9 +15,11 @@ from eris.audit.alignment import ALIGNED, COSINE, NORMALISED, PAPER
 from eris.audit.candidates import Candidates
 from eris.audit.exposure import Exposed
 from eris.audit.gaussian import WeightHistogram
+from eris.audit.inversion.recorded import ReconstructionReport
 from eris.audit.membership import FINAL, JOINT, LOSS, Finding
 from eris.audit.roc import roc_curve
 from eris.experiments.audits.auditing import Outcome
+from eris.experiments.audits.grids import grid
 from eris.experiments.audits.report import observers
 from eris.experiments.figures import panels, saved
 
@@ -60,6 +62,9 @@ def draw(outcome: Outcome, candidates: Candidates, folder: Path) -> list[Path]:
             made += [_values(what, dict(zip(names, histograms, strict=True)), folder)]
     if outcome.report.exposed:
         made += [_bounds(outcome.report.exposed, folder / "bound.png")]
+    for report in outcome.reports.values():
+        if isinstance(report, ReconstructionReport):
+            made += [grid(report, folder / f"{report.attack}.png")]
     return made
 
 

@@ -1,0 +1,277 @@
+"""Gradient inversion on a recorded run: what each observer makes of the updates that reached it.
+
+An observer attacks the first round in which it is sent something of a client's update: later
+rounds are about the same samples. It knows the protocol, how clients train, how many samples a
+contribution is of, and between what ends pixels lie. What the samples are meets what it found only
+in the figures.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eris.audit.attack import FinalModel
+from eris.audit.gradients import SampleModel
+from eris.audit.inversion.judging import (
+    RECONSTRUCTED,
+    Measure,
+    assigned,
+    likeness,
+    pictures,
+)
+from eris.audit.inversion.matching import Matching
+from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
+from eris.audit.inversion.simulation import Simulation
+from eris.audit.neighbour import NeighbourSight
+from eris.audit.similarity import Pictures
+from eris.audit.watch import Sight
+from eris.core.errors import InvalidSetting
+from eris.core.vectors import Vector
+from eris.protocol.observers import Observer
+from eris.training.options import LocalTraining
+
+MOST_SAMPLES = 8
+"""Of a client; the mean gradient of more tells next to nothing of each."""
+
+Truth = Callable[[int], tuple[Tensor, Tensor]]
+"""The samples that a client trained on, and their labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Originals, what an observer made of them, and what the attack made of random numbers."""
+
+    observer: str
+    round: int
+    originals: Pictures
+    found: Pictures
+    control: Pictures
+    clients: int
+    samples: str
+    visible: float
+    """Of an update's coordinates, on average."""
+    labels: float
+    """Share of the clients all of whose labels were read right."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReconstructionReport:
+    """What was reconstructed, by observer."""
+
+    attack: str
+    shown: tuple[Shown, ...]
+    lpips: Measure | None = None
+
+    def figures(self) -> dict[str, list[dict[str, Any]]]:
+        """A line an observer, and below each its control."""
+        return {f"reconstruction by {self.attack} (of the first round that each saw; medians)": [
+            row for shown in self.shown for row in self._rows(shown)
+        ]}  # fmt: skip
+
+    def _rows(self, shown: Shown) -> Iterator[dict[str, Any]]:
+        for of, found in (("update", shown.found), ("random", shown.control)):
+            like = likeness(shown.originals, found, self.lpips)
+            yield {
+                "observer": shown.observer,
+                "of": of,
+                "clients": shown.clients,
+                "samples": shown.samples,
+                "seen, %": 100 * shown.visible,
+                "labels, %": 100 * shown.labels if of == "update" else None,
+                f"MSE < {RECONSTRUCTED:g}": f"{like.reconstructed} of {len(found)}",
+                **like.medians(),
+            }
+
+
+@dataclass(frozen=True, eq=False)
+class _Target:
+    observer: int
+    round: int
+    client: int
+    samples: int
+    steps: int
+    values: Vector
+    seen: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+class Reconstruction:
+    """One inversion, for the observers with the numbers ``watching``, about some clients.
+
+    ``local`` is how clients train, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        attack: Inversion,
+        samples: SampleModel,
+        observers: Sequence[Observer],
+        watching: Sequence[int],
+        clients: Sequence[int],
+        truth: Truth,
+        *,
+        local: LocalTraining | None = None,
+        lpips: Measure | None = None,
+        budget: SearchBudget | None = None,
+        seed: int = 0,
+        tell: Tell = lambda share: None,
+    ) -> None:
+        self.attack, self.samples, self.truth = attack, samples, truth
+        self.observers, self.watching, self.clients = observers, tuple(watching), tuple(clients)
+        self.local, self.lpips, self.budget = local, lpips, budget
+        self.seed, self.tell = seed, tell
+        self._targets: list[_Target] = []
+        self._models: dict[tuple[int, int], Vector] = {}
+        self._largest = 0
+        dims = tuple(d for d in range(samples.inputs.dim()) if d != 1 or samples.inputs.dim() < 4)
+        self._low = samples.inputs.amin(dims, keepdim=True)[0]
+        self._high = samples.inputs.amax(dims, keepdim=True)[0]
+
+    @property
+    def name(self) -> str:
+        """The inversion's."""
+        return self.attack.name
+
+    def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
+        """Note what was seen of every client's update, the first time that something was."""
+        if not isinstance(sight, Sight):
+            return
+        for row, observer in enumerate(sight.observers):
+            if observer in self.watching and not any(
+                target.observer == observer for target in self._targets
+            ):
+                self._note(sight, row, observer)
+
+    def _note(self, sight: Sight, row: int, observer: int) -> None:
+        own = self.observers[observer].members
+        for client in self.clients:
+            seen = sight.seen(client)[row]
+            pieces = sight.pieces(client) if seen.any() and client not in own else None
+            if pieces is None:
+                continue
+            if not np.array_equal(sight.placed(sight.model), sight.model):
+                expected = "coordinates: in a rotated basis no inversion is built"
+                raise InvalidSetting("basis of the masks", "rotated", expected)
+            told = sight.declared(client)
+            self._largest = max(self._largest, told.samples)
+            if told.samples > MOST_SAMPLES:
+                continue
+            chosen = np.repeat(seen, pieces.sizes)
+            places = pieces.coordinates[chosen]
+            values, mask = np.zeros(len(sight.model), np.float32), np.zeros(len(sight.model), bool)
+            values[places], mask[places] = pieces.update[chosen] * np.float32(pieces.steps), True
+            # Behind the parameters lie averaged statistics, which are no gradient.
+            size = self.samples.flat.trained
+            self._targets.append(
+                _Target(observer, sight.round, client, told.samples, told.steps,
+                        values[:size], mask[:size])
+            )  # fmt: skip
+            self._models[observer, sight.round] = sight.model
+
+    def report(self) -> ReconstructionReport:
+        """Attack all that was noted, as much of it at once as has the same model and size."""
+        if not self._targets:
+            found = f"of at least {self._largest} samples each" if self._largest else "seen by none"
+            expected = (
+                f"of at most {MOST_SAMPLES} samples, sent to an observer that is audited (an "
+                "aggregator, a server, a coalition or a link); run with fewer `--samples`, or name "
+                "such an observer with `--as`"
+            )
+            raise InvalidSetting(f"updates that {self.name} could invert", found, expected)
+        alike: dict[tuple[int, int, bytes], list[_Target]] = defaultdict(list)
+        for target in self._targets:
+            model = self._models[target.observer, target.round]
+            alike[target.samples, target.steps, model.tobytes()].append(target)
+        pairs: list[tuple[_Target, Inverted, int]] = []
+        for number, ((count, steps, _), group) in enumerate(alike.items()):
+            found = self._attacked(group, count, steps, number / len(alike), 1 / len(alike))
+            pairs += [(target, found, place) for place, target in enumerate(group)]
+        shown = tuple(
+            self._shown(number, [pair for pair in pairs if pair[0].observer == number])
+            for number in self.watching
+            if any(pair[0].observer == number for pair in pairs)
+        )
+        return ReconstructionReport(self.name, shown, self.lpips)
+
+    def _attacked(
+        self, group: list[_Target], count: int, steps: int, done: float, width: float
+    ) -> Inverted:
+        flat = self.samples.flat
+        rate = unrolled(self.local, steps, self.name)
+        model = torch.from_numpy(self._models[group[0].observer, group[0].round])
+        # A module with averaged statistics takes those of the model that was trained from.
+        flat.write(model)
+        simulation = Simulation(flat, self.samples.loss, model[: flat.trained], steps, rate)
+        matching = Matching(
+            simulation,
+            torch.from_numpy(np.stack([target.values for target in group])),
+            torch.from_numpy(np.stack([target.seen for target in group])),
+            tuple(self.samples.inputs.shape[1:]),
+            count,
+            self._low,
+            self._high,
+        )
+        return search(
+            self.attack, matching, self.budget, seed=self.seed,
+            tell=lambda share: self.tell(done + width * share),
+        )  # fmt: skip
+
+    def _shown(self, number: int, pairs: list[tuple[_Target, Inverted, int]]) -> Shown:
+        originals, found, control, right = [], [], [], []
+        for target, inverted, place in pairs:
+            inputs, labels = self.truth(target.client)
+            original = pictures(inputs, self._low, self._high)
+            originals.append(original)
+            for rows, kept in ((inverted.inputs, found), (inverted.control, control)):
+                kept.append(assigned(original, pictures(rows[place], self._low, self._high)))
+            right.append(sorted(labels.tolist()) == sorted(inverted.labels[place].tolist()))
+        sizes = sorted({target.samples for target, _, _ in pairs})
+        return Shown(
+            self.observers[number].name,
+            pairs[0][0].round,
+            np.concatenate(originals),
+            np.concatenate(found),
+            np.concatenate(control),
+            len(pairs),
+            " to ".join(str(size) for size in sorted({sizes[0], sizes[-1]})),
+            float(np.mean([target.seen.mean() for target, _, _ in pairs])),
+            float(np.mean(right)),
+        )
+
+
+def unrolled(local: LocalTraining | None, steps: int, name: str) -> float:
+    """The step size of clients whose training can be unrolled; others are refused.
+
+    >>> unrolled(LocalTraining(learning_rate=0.1, steps=3), 3, "idlg")
+    0.1
+    """
+    if local is None:
+        if steps == 1:
+            return 1.0
+        expected = "1: how clients step is not known, and more cannot be unrolled without it"
+        raise InvalidSetting(f"local steps of an update for {name}", steps, expected)
+    odd = [
+        what
+        for what, found in (
+            (f"optimiser {local.optimiser}", local.optimiser != "sgd"),
+            (f"momentum {local.momentum}", bool(local.momentum)),
+            (f"weight decay {local.weight_decay}", bool(local.weight_decay)),
+            (f"proximal term {local.proximal}", bool(local.proximal)),
+            (f"estimator {local.estimator}", local.estimator != "sgd"),
+            (f"batches of {local.batch_size}", local.batch_size is not None),
+        )
+        if found
+    ]
+    if odd:
+        expected = (
+            "plain SGD on all samples (`--batch-size 0`, no momentum): what clients do otherwise "
+            "hangs on what an observer does not see"
+        )
+        raise InvalidSetting(f"training of clients for {name}", ", ".join(odd), expected)
+    return local.learning_rate

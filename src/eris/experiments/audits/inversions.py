@@ -1,0 +1,274 @@
+"""Reconstruction of single images: how many each inversion finds, against what it sees.
+
+``python -m eris.experiments.audits.inversions`` prints DLG and iDLG on MNIST (three 5 × 5
+convolutions of 12 channels, sigmoids, one linear layer, all weights U(−0.5, 0.5)) and cosine on
+CIFAR-10 (three 3 × 3 convolutions of 16, 32 and 32 channels, ReLU, one linear layer), one gradient
+of one image a row, with the control on random numbers beside each.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eris.audit.inversion import Inverted, SearchBudget, inversion, invert
+from eris.audit.inversion.judging import Likeness, likeness, pictures
+from eris.audit.inversion.matching import Mode
+from eris.audit.similarity import Lpips
+from eris.core.errors import InvalidSetting, one_of
+from eris.core.streams import Stream
+from eris.data import load_cifar10, load_mnist
+from eris.data.lpips import load_lpips
+from eris.experiments.audits.programs import asked, told
+from eris.experiments.figures import figure, say
+from eris.experiments.runs.progress import NOTE, bar
+from eris.models.seeding import seeded, seeded_generator
+from eris.training.flat import parameter_count
+from eris.training.torch import single_threaded
+
+Part = str
+"""Which coordinates are seen: ``random``, or the ``first`` or the ``second`` of them in a row."""
+
+
+@dataclass(frozen=True)
+class InversionRow:
+    """One line of the table."""
+
+    attack: str
+    share: float
+    mode: Mode = "mask-aware"
+    part: Part = "random"
+
+    @property
+    def group(self) -> str:
+        """What it is run by."""
+        return self.attack if self.part == "random" else "contiguous"
+
+
+ROWS = (
+    InversionRow("dlg", 1.0),
+    InversionRow("idlg", 1.0),
+    InversionRow("idlg", 0.5),
+    InversionRow("idlg", 0.5, "oblivious"),
+    InversionRow("idlg", 0.25),
+    InversionRow("idlg", 0.125),
+    InversionRow("idlg", 0.05),
+    InversionRow("idlg", 0.5, part="first"),
+    InversionRow("idlg", 0.5, part="second"),
+    InversionRow("cosine", 1.0),
+    InversionRow("cosine", 0.5),
+    InversionRow("cosine", 0.5, "oblivious"),
+    InversionRow("cosine", 0.125),
+    InversionRow("cosine", 0.02),
+)
+
+
+@dataclass(frozen=True)
+class Inversions:
+    """How many images, and what is spent on each; ``only`` is one group of rows, or ``all``."""
+
+    images: int = 12
+    restarts: int = 4
+    iterations: int = 3000
+    cosine_iterations: int = 1000
+    only: str = "all"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        known = ["all", *dict.fromkeys(row.group for row in ROWS)]
+        if self.only not in known:
+            raise InvalidSetting("only", self.only, one_of(known, self.only))
+
+    def budget(self, attack: str) -> SearchBudget:
+        """Of one attack."""
+        if attack == "cosine":
+            return SearchBudget(self.cosine_iterations)
+        return SearchBudget(self.iterations, self.restarts)
+
+
+def sigmoid_network(seed: int) -> nn.Module:
+    """The network of DLG's authors, for grey images of 28 × 28: 13,426 parameters.
+
+    >>> parameter_count(sigmoid_network(0))
+    13426
+    """
+    layers: list[nn.Module] = []
+    for channels, stride in ((1, 2), (12, 2), (12, 1)):
+        layers += [nn.Conv2d(channels, 12, 5, stride, padding=2), nn.Sigmoid()]
+    made = nn.Sequential(*layers, nn.Flatten(), nn.Linear(588, 10))
+    generator = seeded_generator(seed)
+    for parameter in made.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5, generator=generator)
+    return made
+
+
+def relu_network(seed: int) -> nn.Module:
+    """A small network for colour images of 32 × 32: 34,826 parameters.
+
+    >>> parameter_count(relu_network(0))
+    34826
+    """
+
+    def build() -> nn.Sequential:
+        layers: list[nn.Module] = []
+        for channels, wide, stride in ((3, 16, 1), (16, 32, 2), (32, 32, 2)):
+            layers += [nn.Conv2d(channels, wide, 3, stride, padding=1), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 10))
+
+    return seeded(build, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Victims:
+    """A model, and clients with one image each; what every one of them sends is its gradient."""
+
+    model: nn.Module
+    images: Tensor
+    labels: Tensor
+    updates: Tensor
+    source: str
+
+    @classmethod
+    def of(cls, attack: str, count: int, seed: int) -> Victims:
+        """The first training images of CIFAR-10 for cosine, else of MNIST."""
+        data = load_cifar10() if attack == "cosine" else load_mnist()
+        model = relu_network(seed) if attack == "cosine" else sigmoid_network(seed)
+        found = data.train_images[:count].astype(np.float32) / 255
+        shape = (count, 1, 28, 28) if found.ndim == 3 else found.shape
+        images = torch.from_numpy(found.reshape(shape))
+        if images.shape[1] != model[0].in_channels:  # type: ignore[index,union-attr]
+            images = images.movedim(-1, 1).contiguous()
+        labels = torch.from_numpy(data.train_labels[:count].astype(np.int64))
+        updates = []
+        for image, label in zip(images, labels, strict=True):
+            loss = functional.cross_entropy(model(image[None]), label[None])
+            pieces = torch.autograd.grad(loss, list(model.parameters()))
+            updates.append(torch.cat([piece.flatten() for piece in pieces]))
+        return cls(model, images, labels, torch.stack(updates), data.source)
+
+    def seen(self, share: float, part: Part, seed: int) -> Tensor:
+        """Which coordinates of every update are seen."""
+        count, size = self.updates.shape
+        if part == "random":
+            drawn = Stream(seed, "seen coordinates").uniform(0, count * size)
+            return torch.from_numpy(drawn.reshape(count, size) < share)
+        row = torch.arange(size) < round(share * size)
+        return (row if part == "first" else row.flip(0)).repeat(count, 1)
+
+    def inverted(
+        self, row: InversionRow, budget: SearchBudget, seed: int, tell: Callable[[float], None]
+    ) -> Inverted:
+        """What one row's attacker finds."""
+        seen = self.seen(row.share, row.part, seed)
+        by_number = range(len(self.images))
+        return invert(
+            self.model, functional.cross_entropy, {n: self.updates[n] for n in by_number},
+            mask={n: seen[n] for n in by_number}, shape=self.images.shape[1:],
+            attack=inversion(row.attack), mode=row.mode, budget=budget, seed=seed, tell=tell,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class RowFigures:
+    """A row with what came of it."""
+
+    row: InversionRow
+    found: Likeness
+    control: Likeness
+    labels: int
+    starts: float
+    cpu_seconds: float
+
+    def figures(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            **asdict(self.row),
+            "images": len(self.found.mse),
+            "reconstructed": self.found.reconstructed,
+            "labels right": self.labels,
+            "mean starts": self.starts,
+            **self.found.medians(),
+            **{f"control {name}": value for name, value in self.control.medians().items()},
+            "mean PSNR": float(self.found.psnr.mean()),
+            "cpu seconds an image": self.cpu_seconds / len(self.found.mse),
+        }
+
+
+def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[RowFigures]:
+    """All rows; ``tell`` hears of a row's name and of the share of it that is done."""
+    lpips = Lpips(load_lpips().folder)
+    for row in ROWS:
+        if settings.only not in ("all", row.group):
+            continue
+        victims = Victims.of(row.attack, settings.images, settings.seed)
+        spent = time.process_time()
+        name = f"{row.attack} {row.share:g} {row.part} {row.mode}"
+        made = victims.inverted(
+            row, settings.budget(row.attack), settings.seed,
+            lambda share, name=name: tell(name, share),  # type: ignore[misc]
+        )  # fmt: skip
+        spent = time.process_time() - spent
+        original = pictures(victims.images, 0.0, 1.0)
+        found, control = (
+            likeness(original, pictures(each[:, 0], 0.0, 1.0), lpips)
+            for each in (made.inputs, made.control)
+        )
+        right = int((made.labels[:, 0] == victims.labels).sum())
+        yield RowFigures(row, found, control, right, float(made.starts.float().mean()), spent)
+
+
+def as_table(found: list[Mapping[str, Any]]) -> Table:
+    """A line a row."""
+    table = Table("attack", "seen", "mode", "MSE < 1e-4", "labels", "PSNR", "SSIM", "LPIPS",
+                  "control PSNR", "control LPIPS", "starts", "CPU s an image")  # fmt: skip
+    for one in found:
+        table.add_row(
+            one["attack"],
+            f"{100 * one['share']:g} % {one['part']}",
+            one["mode"],
+            f"{one['reconstructed']} of {one['images']}",
+            f"{one['labels right']} of {one['images']}",
+            *(figure(one[name], ".1f") for name in ("PSNR",)),
+            *(figure(one[name], ".3f") for name in ("SSIM", "LPIPS")),
+            figure(one["control PSNR"], ".1f"),
+            figure(one["control LPIPS"], ".3f"),
+            figure(one["mean starts"], ".1f"),
+            figure(one["cpu seconds an image"], ".1f"),
+        )
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the figures; medians over images."""
+    options = ("images", "restarts", "iterations", "cosine_iterations", "only", "seed")
+    module = "eris.experiments.audits.inversions"
+    settings = asked(Inversions, module, __doc__, options, arguments)
+    say(f"settings: {asdict(settings)}")
+    for attack in ("idlg", "cosine"):
+        victims = Victims.of(attack, 1, settings.seed)
+        size = f"{parameter_count(victims.model):,} parameters"
+        say(f"{attack}: {victims.source}; {size}; seed {settings.seed}")
+    found = []
+    with bar(Console(stderr=True), NOTE) as shown, single_threaded():
+        task = shown.add_task("inversions", total=1000, note="")
+
+        def advance(name: str, share: float) -> None:
+            shown.update(task, completed=round(1000 * share), note=name)
+
+        for one in rows(settings, advance):
+            found.append(one.figures())
+    told(as_table(found), 150, {"settings": asdict(settings), "rows": found})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
