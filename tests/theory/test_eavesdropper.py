@@ -232,7 +232,7 @@ def test_theorem_1_has_the_papers_terms() -> None:
     xi, r = given.increments, given.mismatches
 
     def h(t: int) -> Floats:
-        h = (1 - p) ** t * xi[t]
+        h: Floats = (1 - p) ** t * xi[t]
         for k in range(t):
             h = h + (1 - p) ** (t - k - 1) * p * (xi[t] - m * xi[k])
         return h

@@ -152,4 +152,7 @@ class Neighbourhood:
     def follow(self, round: int, records: Iterable[Record]) -> Iterator[NeighbourSight]:
         """What each of them has of a round."""
         given = tuple(records)
-        return (watch.follow(round, given) for watch in (*self.watches, *self.taps))
+        for watch in self.watches:
+            yield watch.follow(round, given)
+        for tap in self.taps:
+            yield tap.follow(round, given)

@@ -42,13 +42,13 @@ def audit(
         typer.Option(
             "--as",
             metavar="OBSERVER",
-            help="aggregator, aggregator:3, member, coalition:N, link, link:3-7, server, neighbour "
-            "or final-model; repeat for several. All usual ones if left out.",
+            help="aggregator, aggregator:3, member, coalition:N, link, link:3-7, link:3-all, "
+            "server, neighbour or final-model; repeat for several. All usual ones if left out.",
         ),
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(help="An attack by its name; repeat for several. All there are if left out."),
+        typer.Option(help="membership (if left out) or eavesdrop; repeat for several."),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[
@@ -111,7 +111,7 @@ def audit(
     json, pictures = json or folder / "audit.json", pictures or folder / "audit"
     files.check_outputs(json, pictures)
     transcript = files.load(found.path)
-    observers = files.observers_of(transcript, as_ or (), seed)
+    observers = files.observers_of(transcript, as_ or (), seed, attack or ())
     asked = None if candidates is None else candidates_of(candidates, transcript)
     own = (model, loss, initial, running_statistics)
     console = Console(highlight=False)

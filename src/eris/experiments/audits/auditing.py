@@ -17,6 +17,7 @@ from torch import nn
 from eris.audit.accounting import Accounted, accounted
 from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
+from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.linkability import true_owners
@@ -24,7 +25,7 @@ from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
 from eris.audit.neighbour import Neighbourhood
 from eris.audit.watch import Watch
-from eris.core.errors import InvalidSetting, one_of
+from eris.core.errors import InvalidSetting, one_of, require
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
@@ -46,8 +47,8 @@ Tell = Callable[[int, int], None]
 class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
-    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (all of them if
-    none).
+    ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (if none, all but
+    those in ``WHEN_ASKED``).
     """
 
     observers: tuple[str, ...] = ()
@@ -154,7 +155,7 @@ class Audit:
 
     def __init__(self, subject: Subject, options: AuditOptions) -> None:
         self.subject, self.options, self.samples = subject, options, subject.samples
-        names = options.observers or tuple(usual(subject.frame))
+        names = options.observers or tuple(usual(subject.frame, options.attacks))
         self._final = FINAL_MODEL in names
         self.observers: list[Observer] = []
         self.thorough: list[int] = []
@@ -166,8 +167,11 @@ class Audit:
             self.observers += found
         self.owners: dict[int, int] = {}
         """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
+        self.truths: list[Truth] = []
+        """Told all messages of every round, for the statistics of attacks that need the truth."""
         self.watch = self._watch()
-        self.attacks = [ATTACKS[name](self) for name in options.attacks or ATTACKS]
+        unasked = [name for name in ATTACKS if name not in WHEN_ASKED]
+        self.attacks = [ATTACKS[name](self) for name in options.attacks or unasked]
 
     def _watch(self) -> Watch | Neighbourhood:
         subject, settings = self.subject, self.subject.settings
@@ -181,6 +185,8 @@ class Audit:
         """A round's messages."""
         if isinstance(self.subject.settings, GossipSettings):
             self.owners |= true_owners(self.subject.settings, records)
+        for truth in self.truths:
+            truth.note(round, records)
         attacked = (round - 1) % self.options.every == 0
         show(self.watch, round, records, self.attacks if attacked else ())
 
@@ -203,6 +209,9 @@ def _membership(audit: Audit) -> Attack:
     if not audit.observers:
         return Membership(audit.samples, asked, options)
     if isinstance(audit.watch, Neighbourhood):
+        if not audit.watch.watches:
+            expected = f"a neighbour; a tap where nodes gossip is for the attack {Eavesdrop.name}"
+            raise InvalidSetting("observer", audit.observers[0].name, expected)
         return NeighbourAudit(
             audit.watch.watches, audit.samples, asked, options, owners=audit.owners
         )
@@ -216,8 +225,31 @@ def _membership(audit: Audit) -> Attack:
     )  # fmt: skip
 
 
-ATTACKS: dict[str, Callable[[Audit], Attack]] = {Membership.name: _membership}
+def _eavesdrop(audit: Audit) -> Attack:
+    subject, settings, taps = audit.subject, audit.subject.settings, audit.observers
+    truth: Truth
+    if isinstance(settings, GossipSettings):
+        truth = GossipTruth(settings, subject.initial, audit.owners)
+    else:
+        clients = [tap.link[0] for tap in taps if tap.link is not None]
+        truth = AggregatedTruth(subject.frame, subject.initial, clients)
+    audit.truths.append(truth)
+    if isinstance(audit.watch, Neighbourhood):
+        for tap in audit.watch.taps:
+            expected = "models on the wire: a node's own does not follow from its increments alone"
+            require(tap.sends == "models", "method", f"{subject.about.get('method')}", expected)
+    own = len(audit.samples.flat)
+    parameters = own if own < settings.n else None
+    return Eavesdrop(taps, subject.initial, truth, parameters=parameters, seed=audit.options.seed)
+
+
+ATTACKS: dict[str, Callable[[Audit], Attack]] = {
+    Membership.name: _membership,
+    Eavesdrop.name: _eavesdrop,
+}
 """What makes each attack, from all that an audit has."""
+WHEN_ASKED = frozenset({Eavesdrop.name})
+"""Attacks that are not made unless they are named."""
 
 
 def subject_of(
