@@ -6,7 +6,8 @@ tap may hear what comes back: published means, which move a model it must know t
 snapshots, which say the model itself.
 
 A tap that hears one link of several knows the coordinates of that link. What it never hears stays
-where it started. Errors are over all coordinates of the model as it travels.
+where it started. Errors are over all coordinates of the model as it travels: in a rotated basis
+those of its padding among them, which are no part of a client's model.
 """
 
 from __future__ import annotations
