@@ -107,6 +107,8 @@ class Moment:
     """‖x^c − x^a‖²."""
     norm: float
     """‖x^c‖²."""
+    moved: float
+    """‖x^c − x_0‖²: the error of who hears nothing, and takes the first model for the client's."""
     left: float | None
     """The error where something was heard, as a share of ‖x^c‖² there; None: it was missed."""
 
@@ -124,6 +126,7 @@ class Listener:
     estimate: Estimator = field(repr=False)
     server: Floats = field(repr=False)
     """The model that the client gets, as far as this listener knows."""
+    initial: Floats = field(repr=False)
     moments: list[Moment] = field(default_factory=list, repr=False)
 
     @property
@@ -137,7 +140,9 @@ class Listener:
         if heard.any():
             norm = float(truth[heard] @ truth[heard])
             left = float(error[heard] @ error[heard]) / norm if norm else 0.0
-        self.moments.append(Moment(round, float(error @ error), float(truth @ truth), left))
+        moved = truth - self.initial[: len(truth)]
+        protection, norm, far = (float(one @ one) for one in (error, truth, moved))
+        self.moments.append(Moment(round, protection, norm, far, left))
 
     def figures(self, share: float) -> dict[str, Any]:
         """One line of the report."""
@@ -154,6 +159,7 @@ class Listener:
             "coordinates, %": 100 * share,
             "‖x^c − x^a‖²": last.protection,
             "of ‖x^c‖², %": 100 * last.protection / last.norm if last.norm else None,
+            "of ‖x^c − x_0‖², %": 100 * last.protection / last.moved if last.moved else None,
             "left where heard, %": None if worst is None else 100 * worst,
             "0 when heard": None if worst is None else _yes(worst <= NOTHING_LEFT),
         }
@@ -300,7 +306,7 @@ class Eavesdrop:
             self._covered[tap] = np.zeros(len(initial), np.bool_)
             self._listeners[tap] = [
                 Listener(tap, _tapped(tap), sends, way, name, gamma,
-                         Estimator(start, self._carry), np.array(start))
+                         Estimator(start, self._carry), np.array(start), initial)
                 for gamma in self._gammas
                 for way in hears
                 for name, start in ((ZERO, np.zeros(len(initial))), (FIRST, initial))

@@ -119,7 +119,8 @@ def audit(
     with warnings.catch_warnings(), single_threaded():
         warnings.simplefilter("ignore", UserWarning)
         subject = _subject(found, transcript, asked, own)
-        files.check_askable(observers, transcript, subject.candidates, seed)
+        if options.attacks != ("eavesdrop",):  # which asks about no candidates
+            files.check_askable(observers, transcript, subject.candidates, seed)
         answered = asked is None or asked.answered
         options = replace(options, observers=observers, draws=1000 if answered else 1)
         with telling(console, f"audit of {found.name}") as tell:

@@ -7,8 +7,8 @@ if models travelled (FLOP) from the same. A second run adds NbAFL's noise to mod
 2020: weights clipped to C, σ = cL·2C/(mε) with c = √(2·ln(1.25/δ)), L exposures, m samples). Then
 images are made from increments by DLG, and the tap's model is asked about them.
 
-The paper says SGD at 1e-3. That does not get to its accuracies in 30 rounds; Adam at 1e-3 does, and
-is what clients use here unless ``--optimiser sgd`` is asked for.
+The paper says gradient descent with a step of 1e-3. Clients step by Adam here unless ``--optimiser
+sgd`` is asked for; docs/eavesdropper.md says why.
 
 ``python -m eris.experiments.audits.eavesdropping --seed 0 --quick`` prints tables; every setting is
 kept as JSON in ``runs/audits``, and what is there is not run again.
