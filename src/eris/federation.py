@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eris.core.errors import InvalidSetting, PrivacyWarning
+from eris.core.errors import InvalidSetting, PrivacyWarning, require
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
@@ -98,6 +98,14 @@ class Federation:
             self.agreement = self._agree(self.method, samples, settings)
         if self._privacy is not None and isinstance(clients, Sequence):
             _check_private(clients)
+
+    def force(self, client: int, rounds: Iterable[int]) -> None:
+        """Have a client in these rounds, whoever is sampled for them."""
+        if self._sampling is None:
+            raise InvalidSetting("forced client", client, "a federation with `sampled`")
+        expected = f"one of {len(self.names)}, by number from 0"
+        require(0 <= client < len(self.names), "forced client", client, expected)
+        self._sampling = replace(self._sampling, forced=(client, frozenset(rounds)))
 
     # -- agreeing -----------------------------------------------------------------------------
 

@@ -68,6 +68,8 @@ class NeighbourAudit(Membership):
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Score every candidate by what a neighbour has of a round."""
         if isinstance(sight, NeighbourSight):
+            if sight.observer not in self._attacks:
+                return  # a tap: membership is asked of nodes
             attack = self._attacks[sight.observer]
             attack.take(sight)
             self.rounds = max(self.rounds, len(attack.visible))

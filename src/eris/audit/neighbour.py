@@ -1,6 +1,6 @@
-"""A neighbour in gossip: what it is sent, and what that tells of others' models.
+"""A neighbour in gossip, or a tap on a link: what it gets, and what that tells of others' models.
 
-Its own model and what others tell of theirs are read as its method says
+A neighbour's own model and what others tell of theirs are read as its method says
 (:class:`~eris.protocol.gossip.peer.Neighbour`).
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from eris.core.errors import ErisError, InvalidSetting, require
 from eris.core.vectors import Vector
@@ -20,7 +21,10 @@ from eris.protocol.transcript import Record
 
 @dataclass(frozen=True, eq=False)
 class NeighbourSight:
-    """A round as a neighbour has it: its own last average, and what others sent it."""
+    """A round as a neighbour has it: its own last average, and what others sent it.
+
+    A tap has no average; the model that everyone started from stands for it.
+    """
 
     round: int
     observer: Observer
@@ -96,20 +100,59 @@ class NeighbourWatch:
         return NeighbourSight(round, self.observer, before, tuple(ordered))
 
 
+class TapWatch:
+    """A tapped link of a gossiping federation, or all links of one of its members."""
+
+    def __init__(self, settings: GossipSettings, initial: Vector, observer: Observer) -> None:
+        self.settings, self.observer, self._initial = settings, observer, initial
+        self._reader = agreed(settings).neighbour(settings, 0, initial)
+
+    @property
+    def sends(self) -> Literal["models", "increments"]:
+        """What travels."""
+        return self._reader.sends
+
+    def follow(self, round: int, records: Iterable[Record]) -> NeighbourSight:
+        """What is on the wire in a round."""
+        pieces = []
+        for record in filter(self.observer.sees, records):
+            try:
+                share = record.message
+                if not isinstance(share, Share):
+                    continue
+                if (share.header.federation, share.header.round) == (
+                    self.settings.fingerprint,
+                    round,
+                ):
+                    one = Arrived(record.sender, record.receivers, share)
+                    pieces.append(self._reader.tapped(one))
+            except ErisError:
+                continue  # what nobody can read tells a tap nothing
+        return NeighbourSight(round, self.observer, self._initial, tuple(pieces))
+
+
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """Neighbours of one run, each with a sight of its own."""
+    """Neighbours of one run and taps on its links, each with a sight of its own."""
 
     watches: tuple[NeighbourWatch, ...]
+    taps: tuple[TapWatch, ...] = ()
 
     @classmethod
     def of(
         cls, settings: GossipSettings, initial: Vector, observers: Iterable[Observer]
     ) -> Neighbourhood:
         """These observers at the start of a run."""
-        return cls(tuple(NeighbourWatch(settings, initial, one) for one in observers))
+        given = tuple(observers)
+        return cls(
+            tuple(NeighbourWatch(settings, initial, one) for one in given if one.link is None),
+            tuple(TapWatch(settings, initial, one) for one in given if one.link is not None),
+        )
 
     def follow(self, round: int, records: Iterable[Record]) -> Iterator[NeighbourSight]:
         """What each of them has of a round."""
         given = tuple(records)
-        return (watch.follow(round, given) for watch in self.watches)
+        for watch in self.watches:
+            yield watch.follow(round, given)
+        for tap in self.taps:
+            yield tap.follow(round, given)

@@ -131,6 +131,11 @@ class Sight:
         return self._known.published(self._round, self.observers[0])
 
     @property
+    def stated(self) -> NDArray[np.bool_]:
+        """By piece: whether a snapshot told these observers its whole state before this round."""
+        return np.array([key in self._known.stated for key in self._round.places])
+
+    @property
     def shifted(self) -> bool:
         """Whether what travels is a difference to a reference."""
         return self._known.replica.reference is not None
@@ -299,6 +304,8 @@ class _Known:
     def __init__(self, agreement: Agreement, replica: Replica) -> None:
         self.agreement, self.replica = agreement, replica
         self.reader = agreement.coding.reader()
+        self.stated: set[Key] = set()
+        """Segments of which a snapshot has told all, since the last round."""
         self._means: tuple[Vector, Vector] | None = None
 
     def published(self, round: _Round, observer: int) -> NDArray[np.bool_]:
@@ -361,10 +368,12 @@ class _Known:
             round.sent,
         )
         self._means = None
+        self.stated.clear()
         for message in messages:
             try:
                 if isinstance(message, Snapshot):
-                    self.replica.adopt(message)
+                    if self.replica.adopt(message):
+                        self.stated.add(message.header.key)
                 else:
                     self.replica.offer(message)
             except ErisError:

@@ -42,15 +42,15 @@ def audit(
         typer.Option(
             "--as",
             metavar="OBSERVER",
-            help="aggregator, aggregator:3, member, coalition:N, link, link:3-7, server, neighbour "
-            "or final-model; repeat for several. All usual ones if left out.",
+            help="aggregator, aggregator:3, member, coalition:N, link, link:3-7, link:3-all, "
+            "server, neighbour or final-model; repeat for several. All usual ones if left out.",
         ),
     ] = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
             help="membership (if left out); completion of linear layers; dlg, idlg, cosine: "
-            "reconstruct samples. Repeat for several."
+            "reconstruct samples; eavesdrop: tap links. Repeat for several."
         ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
@@ -114,7 +114,7 @@ def audit(
     json, pictures = json or folder / "audit.json", pictures or folder / "audit"
     files.check_outputs(json, pictures)
     transcript = files.load(found.path)
-    observers = files.observers_of(transcript, as_ or (), seed)
+    observers = files.observers_of(transcript, as_ or (), seed, attack or ())
     asked = None if candidates is None else candidates_of(candidates, transcript)
     own = (model, loss, initial, running_statistics)
     console = Console(highlight=False)
@@ -122,7 +122,8 @@ def audit(
     with warnings.catch_warnings(), single_threaded():
         warnings.simplefilter("ignore", UserWarning)
         subject = _subject(found, transcript, asked, own)
-        files.check_askable(observers, transcript, subject.candidates, seed)
+        if options.attacks != ("eavesdrop",):  # which asks about no candidates
+            files.check_askable(observers, transcript, subject.candidates, seed)
         answered = asked is None or asked.answered
         options = replace(options, observers=observers, draws=1000 if answered else 1)
         with telling(console, f"audit of {found.name}") as tell:

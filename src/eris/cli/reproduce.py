@@ -32,6 +32,7 @@ PROGRAMS = {
     "audit-completion": "eris.experiments.audits.completion_grid",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
+EAVESDROPPER = "eavesdropper"
 
 
 def reproduce(
@@ -41,7 +42,7 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv or audit-completion."
+            "audit-spv, audit-completion or eavesdropper."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -49,6 +50,9 @@ def reproduce(
     picture: Annotated[
         Path | None, typer.Option(help="Where to draw a curve (default: beside the runs).")
     ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="eavesdropper: on few samples, in minutes.")
+    ] = False,
     runs: RunsOption = None,
 ) -> None:
     """Run an experiment of the papers and print its figures beside the paper's.
@@ -60,6 +64,7 @@ def reproduce(
     eris data fetch mnist
     eris reproduce mnist --seeds 3
     eris reproduce audit-mnist --seeds 1
+    eris reproduce eavesdropper --seeds 1 --quick
     """
     need(*(AUDIT if name.startswith("audit-") else ("torch",)))
     from eris.experiments.audits import tables as audit_tables
@@ -72,6 +77,8 @@ def reproduce(
         chosen = audit_tables.AUDITS.get(name) or experiments.EXPERIMENTS.get(name)
         if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
+    if quick and name != EAVESDROPPER:
+        raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
@@ -80,8 +87,14 @@ def reproduce(
     elif name in PROGRAMS:
         for seed in numbers:
             importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed)])
+    elif name == EAVESDROPPER:
+        from eris.experiments.audits import eavesdropping
+
+        for seed in numbers:
+            less = ["--quick"] if quick else []
+            eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS)
+        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, EAVESDROPPER)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 

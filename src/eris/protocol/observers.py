@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 from eris.protocol.messages import Contribution, Message
 
 Kind = Literal["aggregator", "server", "member", "coalition", "link", "neighbour"]
+ANYBODY = -1
+"""The other end of a tap that is on all links of a member."""
 
 
 class Carried(Protocol):
@@ -39,7 +41,8 @@ class Carried(Protocol):
 class Observer:
     """``members`` put together what they send and receive, or a ``link`` between two is tapped.
 
-    A tap hears one direction or, ``both_ways``, what comes back as well.
+    A tap hears one direction or, ``both_ways``, what comes back as well. Its other end may be
+    ``ANYBODY``.
 
     >>> Observer("coalition", frozenset({1, 4})).name
     'coalition of 2'
@@ -54,7 +57,10 @@ class Observer:
     def name(self) -> str:
         """How reports call it."""
         if self.link is not None:
-            return f"link {self.link[0]} {'–' if self.both_ways else 'to'} {self.link[1]}"
+            one, other = self.link
+            if other == ANYBODY:
+                return f"all links of {one}" if self.both_ways else f"all links from {one}"
+            return f"link {one} {'–' if self.both_ways else 'to'} {other}"
         if self.kind == "server":
             return "server"
         if self.kind == "coalition":
@@ -73,7 +79,10 @@ class Observer:
             ways = (self.link, self.link[::-1]) if self.both_ways else (self.link,)
             # On the wire it was, whether or not it got to the other end.
             return any(
-                carried.sender == sender != receiver and receiver in carried.receivers
+                sender in (carried.sender, ANYBODY)
+                and any(
+                    receiver in (one, ANYBODY) for one in carried.receivers if one != carried.sender
+                )
                 for sender, receiver in ways
             )
         if carried.sender in self.members:

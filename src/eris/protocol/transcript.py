@@ -19,7 +19,7 @@ from eris.core.vectors import Vector
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.codec import VERSION, decode
 from eris.protocol.messages import Contribution, Message, Result, Share
-from eris.protocol.observers import Observer
+from eris.protocol.observers import ANYBODY, Observer
 from eris.protocol.view import NOBODY
 from eris.protocol.view import View as Membership
 
@@ -171,9 +171,10 @@ class Transcript:
         return Observer("coalition", group)
 
     def link(self, sender: int, receiver: int, *, both_ways: bool = False) -> Observer:
-        """A tap on what one member sends another, and on what comes back."""
+        """A tap on what one member sends another (or ``ANYBODY``), and on what comes back."""
         self._known(sender)
-        self._known(receiver)
+        if receiver != ANYBODY:
+            self._known(receiver)
         return Observer("link", link=(sender, receiver), both_ways=both_ways)
 
     def as_final_model(self) -> Observation:

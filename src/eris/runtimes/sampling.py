@@ -30,6 +30,8 @@ class Sampling:
     template: View
     names: tuple[str, ...]
     seed: int
+    forced: tuple[int, frozenset[int]] | None = None
+    """A client, and the rounds that have it whoever is drawn: it takes the last one's place."""
 
     def __post_init__(self) -> None:
         if len(self.template.clients) > len(self.names):
@@ -58,7 +60,13 @@ class Sampling:
         return len(self.names) + position - clients
 
     def _chosen(self, round: int) -> tuple[int, ...]:
-        """The first distinct numbers of the round's stream."""
+        """The first distinct numbers of the round's stream, and who must be there."""
+        drawn = self._drawn(round)
+        if self.forced is None or round not in self.forced[1] or self.forced[0] in drawn:
+            return drawn
+        return (*drawn[:-1], self.forced[0])
+
+    def _drawn(self, round: int) -> tuple[int, ...]:
         wanted, count = len(self.template.clients), len(self.names)
         stream = Stream(self.seed, "sampled", round)
         if wanted == count:

@@ -20,17 +20,19 @@ from eris.audit.accounting import Accounted, accounted
 from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
 from eris.audit.completing import Completion
+from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.inversion import INVERSIONS, inversion
-from eris.audit.inversion.recorded import Reconstruction, Truth
+from eris.audit.inversion.recorded import Reconstruction
+from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
 from eris.audit.neighbour import Neighbourhood
 from eris.audit.similarity import Lpips
 from eris.audit.watch import Watch
-from eris.core.errors import DataUnavailable, InvalidSetting, one_of
+from eris.core.errors import DataUnavailable, InvalidSetting, one_of, require
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.data.lpips import load_lpips
@@ -89,7 +91,7 @@ class Subject:
     running_statistics: RunningStatistics = "refuse"
     local: LocalTraining | None = None
     """How clients train, where it is known."""
-    trained: Truth | None = None
+    trained: TrainedOn | None = None
     """What a client trained on, where more is known than of which candidates it had."""
 
     def __post_init__(self) -> None:
@@ -168,7 +170,7 @@ class Audit:
     ) -> None:
         self.subject, self.options, self.samples = subject, options, subject.samples
         self.tell = tell
-        names = options.observers or tuple(usual(subject.frame))
+        names = options.observers or tuple(usual(subject.frame, options.attacks))
         self._final = FINAL_MODEL in names
         self.observers: list[Observer] = []
         self.thorough: list[int] = []
@@ -180,6 +182,8 @@ class Audit:
             self.observers += found
         self.owners: dict[int, int] = {}
         """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
+        self.truths: list[Truth] = []
+        """Told all messages of every round, for the statistics of attacks that need the truth."""
         self.watch = self._watch()
         self.attacks = [ATTACKS[name](self) for name in options.attacks or USUAL]
 
@@ -195,6 +199,8 @@ class Audit:
         """A round's messages."""
         if isinstance(self.subject.settings, GossipSettings):
             self.owners |= true_owners(self.subject.settings, records)
+        for truth in self.truths:
+            truth.note(round, records)
         attacked = (round - 1) % self.options.every == 0
         show(self.watch, round, records, self.attacks if attacked else ())
 
@@ -217,6 +223,9 @@ def _membership(audit: Audit) -> Attack:
     if not audit.observers:
         return Membership(audit.samples, asked, options)
     if isinstance(audit.watch, Neighbourhood):
+        if not audit.watch.watches:
+            expected = f"a neighbour; a tap where nodes gossip is for the attack {Eavesdrop.name}"
+            raise InvalidSetting("observer", audit.observers[0].name, expected)
         return NeighbourAudit(
             audit.watch.watches, audit.samples, asked, options, owners=audit.owners
         )
@@ -257,9 +266,28 @@ def _lpips() -> Lpips | None:
         return None
 
 
+def _eavesdrop(audit: Audit) -> Attack:
+    subject, settings, taps = audit.subject, audit.subject.settings, audit.observers
+    truth: Truth
+    if isinstance(settings, GossipSettings):
+        truth = GossipTruth(settings, subject.initial, audit.owners)
+    else:
+        clients = [tap.link[0] for tap in taps if tap.link is not None]
+        truth = AggregatedTruth(subject.frame, subject.initial, clients)
+    audit.truths.append(truth)
+    if isinstance(audit.watch, Neighbourhood):
+        for tap in audit.watch.taps:
+            expected = "models on the wire: a node's own does not follow from its increments alone"
+            require(tap.sends == "models", "method", f"{subject.about.get('method')}", expected)
+    own = len(audit.samples.flat)
+    parameters = own if own < settings.n else None
+    return Eavesdrop(taps, subject.initial, truth, parameters=parameters, seed=audit.options.seed)
+
+
 ATTACKS: dict[str, Callable[[Audit], Attack]] = {
     Membership.name: _membership,
     Completion.name: _completion,
+    Eavesdrop.name: _eavesdrop,
     **{name: partial(_reconstruction, name) for name in INVERSIONS},
 }
 """What makes each attack, from all that an audit has."""

@@ -156,7 +156,9 @@ def whose(transcript: Transcript) -> int | None:
     return None
 
 
-def observers_of(transcript: Transcript, asked: Sequence[str], seed: int = 0) -> tuple[str, ...]:
+def observers_of(
+    transcript: Transcript, asked: Sequence[str], seed: int = 0, attacks: Sequence[str] = ()
+) -> tuple[str, ...]:
     """The observers to audit as; of one node's transcript only that node has left a trace.
 
     ``aggregator`` and ``member`` without a number are then the node itself.
@@ -165,7 +167,7 @@ def observers_of(transcript: Transcript, asked: Sequence[str], seed: int = 0) ->
     if me is None:
         for name in asked:
             _check_named(name, transcript, seed)
-        return tuple(asked) or tuple(usual(transcript))
+        return tuple(asked) or tuple(usual(transcript, attacks))
     own = _own_names(transcript, me)
     if not asked:
         return tuple(own.values())
@@ -175,8 +177,9 @@ def observers_of(transcript: Transcript, asked: Sequence[str], seed: int = 0) ->
 def _check_named(name: str, transcript: Transcript, seed: int) -> None:
     """Refuse an observer that does not exist, or that this kind of run has no place for."""
     found = named(name, transcript, seed)
-    if not transcript.owners and any(observer.kind != "neighbour" for observer in found):
-        expected = f"neighbour, neighbour:3 or {FINAL_MODEL}: in this run nodes gossip"
+    fitting = ("neighbour", "link")
+    if not transcript.owners and any(observer.kind not in fitting for observer in found):
+        expected = f"neighbour, neighbour:3, link:3-all or {FINAL_MODEL}: in this run nodes gossip"
         raise InvalidSetting("observer", name, expected)
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from eris.audit.eavesdropper import Eavesdrop
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.streams import Stream
-from eris.protocol.observers import Observer
+from eris.protocol.observers import ANYBODY, Observer
 from eris.protocol.transcript import Transcript
 
 KINDS = ("aggregator", "member", "coalition", "link", "server", "neighbour", "final-model")
 FINAL_MODEL = "final-model"
 
 
-def usual(transcript: Transcript) -> list[str]:
-    """Whom a run is audited as if nobody is named: all who could look."""
+def usual(transcript: Transcript, attacks: Sequence[str] = ()) -> list[str]:
+    """Whom a run is audited as if nobody is named: all who could look, or for an eavesdropper a tap
+    on the first client, on one of its links and on all."""
+    if tuple(attacks) == (Eavesdrop.name,):
+        one = ["link"] if len(transcript.owners) > 1 else []
+        return [*one, f"link:{transcript.membership.clients[0]}-all"]
     if not transcript.owners:
         return ["neighbour", FINAL_MODEL]
     if len(transcript.owners) == 1:
@@ -25,7 +32,8 @@ def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
 
     ``aggregator`` is every owner, ``aggregator:3`` one of them; ``coalition:5`` five owners, drawn
     by lot (or members, where nobody owns anything); ``link`` the first client's link to the first
-    owner that is another, ``link:3-7`` a link between two members, both ways.
+    owner that is another, ``link:3-7`` a link between two members, ``link:3-all`` all links of one,
+    both ways.
     """
     kind, _, which = text.partition(":")
     if kind not in KINDS:
@@ -72,9 +80,11 @@ def _ends(text: str, which: str, transcript: Transcript) -> tuple[int, int]:
         owners, clients = sorted(transcript.owners), transcript.membership.clients
         others = [owner for owner in owners if owner != clients[0]]
         if not others:
-            raise InvalidSetting("observer", text, "link:A-B, two members' numbers")
+            expected = "link:A-B, two members' numbers, or link:A-all"
+            raise InvalidSetting("observer", text, expected)
         return clients[0], others[0]
     sender, dash, receiver = which.partition("-")
-    if not dash or not sender.isdecimal() or not receiver.isdecimal():
-        raise InvalidSetting("observer", text, "link:A-B, two members' numbers")
-    return int(sender), int(receiver)
+    if not dash or not sender.isdecimal() or not (receiver.isdecimal() or receiver == "all"):
+        expected = "link:A-B, two members' numbers, or link:A-all"
+        raise InvalidSetting("observer", text, expected)
+    return int(sender), ANYBODY if receiver == "all" else int(receiver)

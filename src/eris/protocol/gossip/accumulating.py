@@ -9,7 +9,7 @@ partition once, with the sum of the updates since the last time. Nothing is lost
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -127,6 +127,7 @@ class AccumulatingNeighbour(AccumulatingPeer):
     """
 
     names_clients: ClassVar[bool] = True
+    sends: ClassVar[Literal["increments"]] = "increments"
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, partitions: int) -> None:
         super().__init__(settings, me, initial, partitions)
@@ -150,12 +151,18 @@ class AccumulatingNeighbour(AccumulatingPeer):
                 self.receive(one.share, one.source)
             except ErisError:
                 continue
-            partition = one.share.header.shard
-            part, update = self._part(partition), self._read(one.share.payload, partition)
-            self._others[part] += update
-            values = before[part] - np.float32(self.settings.learning_rate) * update
-            places = np.arange(part.start, part.stop)
-            pieces.append(Piece(one.source, 0, places, values, update))
+            pieces.append(self._piece(one, before))
+            self._others[pieces[-1].coordinates] += pieces[-1].update
         rate = self.settings.learning_rate / self.settings.nodes
         self.model = (self._start - rate * (self._own + self._others)).astype(np.float32)
         return pieces
+
+    def tapped(self, one: Arrived) -> Piece:
+        """A partition of updates."""
+        return self._piece(one, self.model)
+
+    def _piece(self, one: Arrived, before: Vector) -> Piece:
+        partition = one.share.header.shard
+        part, update = self._part(partition), self._read(one.share.payload, partition)
+        values = before[part] - np.float32(self.settings.learning_rate) * update
+        return Piece(one.source, 0, np.arange(part.start, part.stop), values, update)

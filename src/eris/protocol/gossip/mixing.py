@@ -75,6 +75,7 @@ class MixingPeer:
     """
 
     names_clients: ClassVar[bool] = True
+    sends: ClassVar[Literal["models"]] = "models"
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, mixing: Mixing) -> None:
         self.settings, self.me, self.mixing = settings, me, mixing
@@ -124,7 +125,7 @@ class MixingPeer:
         first = [one.share.payload for one in own if one.share.header.segment == 0]
         if not first:
             return []  # away in this round
-        before, everywhere = self.model, np.arange(self.settings.n)
+        before = self.model
         self.restore({"model": self._read(first[0])})
         self.begin(round, None)
         pieces = []
@@ -133,12 +134,20 @@ class MixingPeer:
                 self.receive(one.share, one.source)
             except ErisError:
                 continue
-            values = self._read(one.share.payload)
-            update = direction(before, values, self.settings)
-            pieces.append(Piece(one.source, one.share.header.segment, everywhere, values, update))
+            pieces.append(self._piece(one, before))
         for step in range(self.mixing.steps):
             self.turn(step)
         return pieces
+
+    def tapped(self, one: Arrived) -> Piece:
+        """A whole model."""
+        return self._piece(one, self.model)
+
+    def _piece(self, one: Arrived, before: Vector) -> Piece:
+        values = self._read(one.share.payload)
+        update = direction(before, values, self.settings)
+        step = one.share.header.segment
+        return Piece(one.source, step, np.arange(self.settings.n), values, update)
 
     def state(self) -> dict[str, Vector]:
         """The model."""

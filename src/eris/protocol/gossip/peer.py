@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -158,6 +158,8 @@ class Neighbour(Protocol):
 
     names_clients: ClassVar[bool]
     """Whether the sender of a piece is the client it comes from."""
+    sends: ClassVar[Literal["models", "increments"]]
+    """What travels: a piece's ``values``, or its ``update``."""
 
     @property
     def model(self) -> Vector:
@@ -165,6 +167,9 @@ class Neighbour(Protocol):
 
     def overhear(self, round: int, own: Sequence[Arrived], came: Sequence[Arrived]) -> list[Piece]:
         """What the node sent and received in a round; gives the pieces of others."""
+
+    def tapped(self, one: Arrived) -> Piece:
+        """What a share says to whoever taps its wire; raises if it cannot be read."""
 
 
 def direction(before: Vector, values: Vector, settings: GossipSettings) -> Vector:

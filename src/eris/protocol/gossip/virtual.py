@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -205,6 +205,7 @@ class ShatterNeighbour(RealNode):
     """
 
     names_clients: ClassVar[bool] = False
+    sends: ClassVar[Literal["models"]] = "models"
 
     def __init__(self, shattering: Shattering, me: int, initial: Vector) -> None:
         super().__init__(shattering, me, initial)
@@ -235,14 +236,23 @@ class ShatterNeighbour(RealNode):
         for phase in range(PHASES):
             self.turn(phase)
         return [
-            self._piece(round, sender, values, before)
+            self._piece(round, sender, sender, values, before)
             for sender, values in chunks.items()
             if sender not in self._virtuals
         ]
 
-    def _piece(self, round: int, sender: int, values: Vector, before: Vector) -> Piece:
+    def tapped(self, one: Arrived) -> Piece:
+        """A chunk, as a real node hands it out or as virtual nodes pass it on."""
+        header = one.share.header
+        virtual = header.sender if header.segment == EXCHANGE else one.receivers[0]
+        values = self.shattering.read(one.share.payload, header.round, header.shard)
+        return self._piece(header.round, header.sender, virtual, values, self.model)
+
+    def _piece(
+        self, round: int, sender: int, virtual: int, values: Vector, before: Vector
+    ) -> Piece:
         # Drawn with replacement, a coordinate may come twice; it has one value.
-        places, first = np.unique(self.shattering.places(round, sender), return_index=True)
+        places, first = np.unique(self.shattering.places(round, virtual), return_index=True)
         seen = values[first]
         return Piece(sender, 0, places, seen, direction(before[places], seen, self.settings))
 
