@@ -17,17 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Vector
+from eris.protocol.gossip.peer import Sends
 
 Floats = NDArray[np.float64]
-Sends = Literal["increments", "models"]
-"""What clients send: FLIP, or FLOP."""
 
 
 @dataclass(frozen=True)

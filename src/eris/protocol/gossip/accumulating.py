@@ -9,7 +9,7 @@ partition once, with the sum of the updates since the last time. Nothing is lost
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from eris.protocol.gossip.peer import (
     Arrived,
     GossipSettings,
     Piece,
+    Sends,
     Turns,
     expect_chunk,
     stepped,
@@ -127,7 +128,7 @@ class AccumulatingNeighbour(AccumulatingPeer):
     """
 
     names_clients: ClassVar[bool] = True
-    sends: ClassVar[Literal["increments"]] = "increments"
+    sends: ClassVar[Sends] = "increments"
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, partitions: int) -> None:
         super().__init__(settings, me, initial, partitions)

@@ -23,6 +23,7 @@ from eris.protocol.gossip.peer import (
     Arrived,
     GossipSettings,
     Piece,
+    Sends,
     Turns,
     direction,
     expect_chunk,
@@ -75,7 +76,7 @@ class MixingPeer:
     """
 
     names_clients: ClassVar[bool] = True
-    sends: ClassVar[Literal["models"]] = "models"
+    sends: ClassVar[Sends] = "models"
 
     def __init__(self, settings: GossipSettings, me: int, initial: Vector, mixing: Mixing) -> None:
         self.settings, self.me, self.mixing = settings, me, mixing

@@ -26,6 +26,9 @@ EPOCH = 0
 Reader = Callable[[Payload], Vector]
 """Decodes a payload, or raises :class:`MalformedMessage`."""
 
+Sends = Literal["models", "increments"]
+"""What travels: a member's model, or what it moved by."""
+
 
 @dataclass(frozen=True)
 class GossipSettings:
@@ -158,7 +161,7 @@ class Neighbour(Protocol):
 
     names_clients: ClassVar[bool]
     """Whether the sender of a piece is the client it comes from."""
-    sends: ClassVar[Literal["models", "increments"]]
+    sends: ClassVar[Sends]
     """What travels: a piece's ``values``, or its ``update``."""
 
     @property

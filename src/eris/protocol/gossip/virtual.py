@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from eris.protocol.gossip.peer import (
     Arrived,
     GossipSettings,
     Piece,
+    Sends,
     Turns,
     direction,
     expect_chunk,
@@ -205,7 +206,7 @@ class ShatterNeighbour(RealNode):
     """
 
     names_clients: ClassVar[bool] = False
-    sends: ClassVar[Literal["models"]] = "models"
+    sends: ClassVar[Sends] = "models"
 
     def __init__(self, shattering: Shattering, me: int, initial: Vector) -> None:
         super().__init__(shattering, me, initial)
