@@ -25,7 +25,7 @@ def test_ssim_is_the_mean_of_wangs_formula() -> None:
     one, other = some(1, 1), some(1, 1)
     x, y = (image[0, 0].astype(np.float64) for image in (one, other))
 
-    def mean(image: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def mean(image: np.ndarray) -> np.ndarray:
         return np.asarray(gaussian_filter(image, 1.5, truncate=3.5))
 
     mx, my = mean(x), mean(y)

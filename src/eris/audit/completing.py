@@ -125,7 +125,8 @@ class Completion:
 
     def _look(self, sight: Sight, observer: int, client: int) -> None:
         pieces = sight.pieces(client)
-        if pieces is None or not pieces.samples:
+        samples = sight.declared(client).samples
+        if pieces is None or not samples:
             return
         seen = sight.seen(client)[sight.observers.index(observer)]
         chosen = np.repeat(seen, pieces.sizes)
@@ -135,14 +136,14 @@ class Completion:
         who, tolerance = (observer, client), _tolerance(sight, pieces)
         if who not in self._found:
             self._found[who] = [
-                self._finding(observer, client, layer, layer.entries(at, values), pieces.samples,
+                self._finding(observer, client, layer, layer.entries(at, values), samples,
                               tolerance)
                 for layer in self._layers
             ]  # fmt: skip
         layer = self._first
         rounds = self._rounds[who]
         if layer is not None and len(rounds) < MOST_ROUNDS and not self._done(who):
-            rounds.append((layer.entries(at, values), tolerance, pieces.samples))
+            rounds.append((layer.entries(at, values), tolerance, samples))
 
     def _done(self, who: tuple[int, int]) -> bool:
         """Whether a single round gave the first layer whole: nothing is left for later ones."""

@@ -25,10 +25,10 @@ from eris.audit.watch import Sight, Watch
 from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.protocol.gossip.peer import GossipSettings
+from eris.protocol.gossip.peer import GossipSettings, Sends
 from eris.protocol.observers import ANYBODY, Observer
 from eris.protocol.transcript import Record, Transcript
-from eris.theory.eavesdropper import Estimator, Floats, Sends
+from eris.theory.eavesdropper import Estimator, Floats
 
 INTERCEPTIONS = (0.5, 1.0)
 """The paper's γ, and a tap that misses nothing."""

@@ -46,8 +46,7 @@ class Pieces:
     ``sent`` is what travelled, as it travelled; ``update`` the same with the shift undone;
     ``published`` the best guess from what was published. Where clients divide by their local steps
     (FedNova), ``steps`` says how many there were, ``mean_steps`` how many on average of those in
-    ``published``. ``samples`` is how many its contributions say that the update is of; 0 if none
-    was seen.
+    ``published``.
     """
 
     coordinates: Indices
@@ -57,7 +56,6 @@ class Pieces:
     published: Vector | None = None
     steps: float = 1.0
     mean_steps: float = 1.0
-    samples: int = 0
 
     @property
     def sizes(self) -> Indices:
@@ -95,8 +93,10 @@ class Sight:
         return np.stack([self._round.seen(observer, client) for observer in self.observers])
 
     def declared(self, client: int) -> Declared:
-        """What a client said of its training, to whoever was sent something of its update."""
-        first = next(iter(self._round.contributions[client].values()))
+        """What a client said of its training, to whoever was sent something of its update; zeros
+        if nobody was."""
+        sent = self._round.contributions.get(client, {})
+        first = next(iter(sent.values()), Declared(0, 0))
         return Declared(first.samples, first.steps)
 
     def completed(self, observer: int, client: int) -> Vector:
@@ -339,8 +339,7 @@ class _Known:
                 guess = guess + self.reader.reference(
                     self.replica, client, coordinates, exact=False
                 )
-        samples = next((one.samples for one in mine.values()), 0)
-        return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps, samples)
+        return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps)
 
     # -- what was published -------------------------------------------------------------------
 

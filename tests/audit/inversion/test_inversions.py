@@ -117,7 +117,7 @@ def test_cosine_comes_closer_than_to_random_numbers() -> None:
 
 def test_a_box_of_another_scale_changes_nothing() -> None:
     model, images, labels = small(1)
-    flat = nn.Sequential(*model.children())  # type: ignore[arg-type]
+    flat = nn.Sequential(*model.children())
     sent = updates(flat, 4 * images[:, None] - 1, labels[:, None], 1, 1.0)
     found = inverted(flat, sent[0], attack="cosine", box=(-1.0, 3.0), budget=SearchBudget(150))
     assert errors((found.inputs + 1) / 4, images)[0] < 0.05
@@ -131,7 +131,7 @@ class Once(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> Tensor:
         return slope
 

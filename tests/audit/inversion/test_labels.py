@@ -16,8 +16,8 @@ from eris.data import load_mnist
 from eris.experiments.audits.inversions import sigmoid_network
 from eris.training.flat import FlatParameters
 
-LAST = slice(13_426 - 5_890, 13_426 - 10)
-"""Where the weights of the last layer lie, ten rows of 588."""
+LAST = slice(13_426 - 5_890, 13_426)
+"""Where the last layer lies: ten rows of 588, then ten biases."""
 
 
 def matching(samples: int, clients: int = 20) -> tuple[Matching, Tensor]:

@@ -31,7 +31,7 @@ TITLE = "reconstruction by {} (of the first round that each saw; medians)"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small budget: what is tested is who sees what."""
-    monkeypatch.setattr(Dlg, "usual", SearchBudget(300))
+    monkeypatch.setattr(Dlg, "usual", SearchBudget(150))
 
 
 def audited(method: str, attack: str, *observers: str, **changes: Any) -> Outcome:

@@ -85,4 +85,5 @@ def assigned(original: Pictures, found: Pictures) -> Pictures:
     errors = np.square(original[:, None] - found[None]).mean(axis=(2, 3, 4))
     optimize = library("scipy.optimize", "scipy", "audit")
     rows, columns = optimize.linear_sum_assignment(errors)
-    return found[columns[np.argsort(rows)]]
+    ordered: Pictures = found[columns[np.argsort(rows)]]
+    return ordered

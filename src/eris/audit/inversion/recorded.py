@@ -190,8 +190,8 @@ class Reconstruction:
             alike[target.samples, target.steps, model.tobytes()].append(target)
         pairs: list[tuple[_Target, Inverted, int]] = []
         for number, ((count, steps, _), group) in enumerate(alike.items()):
-            found = self._attacked(group, count, steps, number / len(alike), 1 / len(alike))
-            pairs += [(target, found, place) for place, target in enumerate(group)]
+            made = self._attacked(group, count, steps, number / len(alike), 1 / len(alike))
+            pairs += [(target, made, place) for place, target in enumerate(group)]
         shown = tuple(
             self._shown(number, [pair for pair in pairs if pair[0].observer == number])
             for number in self.watching
@@ -223,7 +223,10 @@ class Reconstruction:
         )  # fmt: skip
 
     def _shown(self, number: int, pairs: list[tuple[_Target, Inverted, int]]) -> Shown:
-        originals, found, control, right = [], [], [], []
+        originals: list[Pictures] = []
+        found: list[Pictures] = []
+        control: list[Pictures] = []
+        right = []
         for target, inverted, place in pairs:
             inputs, labels = self.truth(target.client)
             original = pictures(inputs, self._low, self._high)

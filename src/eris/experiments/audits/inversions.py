@@ -9,7 +9,7 @@ of one image a row, with the control on random numbers beside each.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -145,8 +145,6 @@ class Victims:
         found = data.train_images[:count].astype(np.float32) / 255
         shape = (count, 1, 28, 28) if found.ndim == 3 else found.shape
         images = torch.from_numpy(found.reshape(shape))
-        if images.shape[1] != model[0].in_channels:  # type: ignore[index,union-attr]
-            images = images.movedim(-1, 1).contiguous()
         labels = torch.from_numpy(data.train_labels[:count].astype(np.int64))
         updates = []
         for image, label in zip(images, labels, strict=True):
@@ -226,7 +224,7 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[R
         yield RowFigures(row, found, control, right, float(made.starts.float().mean()), spent)
 
 
-def as_table(found: list[Mapping[str, Any]]) -> Table:
+def as_table(found: Sequence[Mapping[str, Any]]) -> Table:
     """A line a row."""
     table = Table("attack", "seen", "mode", "MSE < 1e-4", "labels", "PSNR", "SSIM", "LPIPS",
                   "control PSNR", "control LPIPS", "starts", "CPU s an image")  # fmt: skip

@@ -13,6 +13,7 @@ EXTRAS = {
     "ray": "ray",
     "sklearn": "sklearn",
     "scipy": "audit",
+    "skimage": "audit",
     "dp_accounting": "audit",
 }
 AUDIT = ("torch", "scipy", "dp_accounting")
