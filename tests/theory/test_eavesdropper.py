@@ -9,11 +9,11 @@ import pytest
 from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
+from eris.protocol.gossip.peer import Sends
 from eris.theory.eavesdropper import (
     Course,
     Estimator,
     Floats,
-    Sends,
     Signals,
     Tap,
     best_sampling,
