@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Outgoing, Refusal
+from eris.protocol.round.client import Prepared
 from eris.protocol.round.dispatch import Dispatch
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
@@ -65,7 +66,7 @@ class Giving:
     def trained(self, update: Vector, samples: int, steps: int) -> bool:
         """Take in what was trained; returns whether there is something to give."""
         prepared = self._node.client.prepare(update, samples, steps, self._trained_from)
-        self.dispatch = Dispatch(prepared) if prepared.pieces else None
+        self.dispatch = Dispatch(prepared) if self._useful(prepared) else None
         return self.dispatch is not None
 
     def take(self, over: Callable[[Key], bool], waits: Callable[[int], bool]) -> list[Key]:
@@ -87,9 +88,7 @@ class Giving:
         """Nothing was heard of these segments: send them again, or say that nothing will come."""
         if self.dispatch is not None:
             self.dispatch.drop()
-            if self.given != self.round and not any(
-                map(self._fresh, self.dispatch.prepared.pieces)
-            ):
+            if self.given != self.round and not self._useful(self.dispatch.prepared):
                 self.dispatch = None  # to be trained again
         silent = [key for key in keys if self._silent(key)]
         sent = [] if silent == keys else self.contributions(keys)
@@ -106,6 +105,11 @@ class Giving:
         assert self.dispatch is not None
         prepared = self.dispatch.prepared
         return key in prepared.pieces and self._node.client.fits(prepared, key)
+
+    def _useful(self, prepared: Prepared) -> bool:
+        """Whether there is somebody to give a part of an update to, of a segment as it was."""
+        owners, fits = self._view.owners, self._node.client.fits
+        return any(owners[key[0]] != NOBODY and fits(prepared, key) for key in prepared.pieces)
 
     def _excuse(self, key: Key, now: float) -> list[Outgoing]:
         """Tell a segment's owner that nothing comes of this client."""
