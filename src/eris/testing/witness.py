@@ -386,8 +386,13 @@ class Witness:
                 raise LawBroken(f"member {member.me} does not know that its contribution to "
                                 f"segment {key} of round {round} is in no result")  # fmt: skip
 
-    def check_calm(self, round: int, here: frozenset[int]) -> None:
-        """A round in which, as in the one before, nothing was wrong has the results of everyone."""
+    def check_calm(self, round: int, here: frozenset[int], rested: bool) -> None:
+        """A round in which, as in the one before, nothing was wrong has the results of everyone.
+
+        Who was left out of that one may have gone on before its result was there, and finds that a
+        segment has moved under the update it has trained. In the fourth such round (``rested``)
+        that is over.
+        """
         view = self._view_of(round)
         if view != self._view_of(round - 1):
             return  # somebody may be new, and still on its way
@@ -398,14 +403,16 @@ class Witness:
         self.saw["a round is calm"] += 1
         keys = {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}
         # Whoever waited in vain for a result enters the next round by its own clock.
-        in_step = all((key, round - 1) in self.results for key in keys)
+        before = [self.results.get((key, round - 1)) for key in keys]
+        everyone = view.client_set & here
+        in_step = all(one is not None and (rested or everyone <= one.included) for one in before)
         for key in keys:
             result = self.results.get((key, round))
             if result is None and round <= self._permits[view.owners[key[0]]].after:
                 continue  # its owner restarted and abstains
             if result is None:
                 raise LawBroken(f"round {round}, segment {key} has no result in fine weather")
-            absent = (view.client_set & here) - result.included
+            absent = everyone - result.included
             if absent and in_step:
                 raise LawBroken(f"round {round}, segment {key} leaves out {sorted(absent)} in fine "
                                 f"weather")  # fmt: skip

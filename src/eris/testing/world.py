@@ -131,7 +131,8 @@ class World(Clock[Host]):
         settled = self.weather.calm_at + SETTLED
         for round, time in self.entered.items():
             if round <= self.shape.rounds and self.entered.get(round - 1, 0.0) > settled < time:
-                self.witness.check_calm(round, here)
+                rested = self.entered.get(round - 3, 0.0) > settled
+                self.witness.check_calm(round, here, rested)
 
     # -- trouble ------------------------------------------------------------------------------
 
