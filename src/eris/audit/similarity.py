@@ -42,7 +42,7 @@ def mse(original: Pictures, found: Pictures) -> Values:
     ([0.25], [6.02])
     """
     original, found = _checked(original, found)
-    return np.asarray(np.square(original - found).mean(axis=(1, 2, 3)))
+    return np.asarray(np.square(original - found).mean(axis=(1, 2, 3), dtype=np.float64))
 
 
 def psnr(original: Pictures, found: Pictures) -> Values:
@@ -57,7 +57,7 @@ def snr(original: Pictures, found: Pictures) -> Values:
     >>> snr(white, white - 0.1).round(1).tolist()
     [20.0]
     """
-    power = np.square(_checked(original, found)[0]).mean(axis=(1, 2, 3))
+    power = np.square(_checked(original, found)[0]).mean(axis=(1, 2, 3), dtype=np.float64)
     ratio = np.maximum(power, LEAST) / np.maximum(mse(original, found), LEAST)
     return np.asarray(10 * np.log10(ratio))
 
