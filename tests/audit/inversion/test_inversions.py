@@ -21,7 +21,6 @@ from eris.data import load_mnist
 from eris.experiments.audits.inversions import InversionRow, Victims
 from eris.training.flat import FlatParameters
 
-IMAGES = 2
 BUDGET = SearchBudget(1000, restarts=4)
 
 
@@ -29,19 +28,17 @@ def quiet(share: float) -> None:
     """Tell nobody."""
 
 
-@pytest.fixture(scope="module")
-def victims() -> Victims:
-    return Victims.of("idlg", IMAGES, seed=0)
-
-
 def errors(found: Tensor, images: Tensor) -> list[float]:
     return [float(one) for one in (found[:, 0] - images).square().mean(dim=(1, 2, 3))]
 
 
 @pytest.mark.parametrize(
-    "row", [InversionRow("dlg", 1.0), InversionRow("idlg", 1.0), InversionRow("idlg", 0.5)], ids=str
+    ("row", "images"),
+    [(InversionRow("dlg", 1.0), 1), (InversionRow("idlg", 1.0), 2), (InversionRow("idlg", 0.5), 2)],
+    ids=str,
 )
-def test_all_images_are_found(row: InversionRow, victims: Victims) -> None:
+def test_all_images_are_found(row: InversionRow, images: int) -> None:
+    victims = Victims.of(row.attack, images, seed=0)
     found = victims.inverted(row, BUDGET, 0, quiet)
     assert max(errors(found.inputs, victims.images)) < RECONSTRUCTED
     assert found.labels[:, 0].tolist() == victims.labels.tolist()
@@ -49,8 +46,10 @@ def test_all_images_are_found(row: InversionRow, victims: Victims) -> None:
     assert min(errors(found.control, victims.images)) > 0.05
 
 
-def test_taking_the_unseen_for_zeros_finds_nothing(victims: Victims) -> None:
-    found = victims.inverted(InversionRow("idlg", 0.5, "oblivious"), SearchBudget(150), 0, quiet)
+def test_taking_the_unseen_for_zeros_finds_nothing() -> None:
+    victims = Victims.of("idlg", 2, seed=0)
+    row = InversionRow("idlg", 0.5, "oblivious")
+    found = victims.inverted(row, SearchBudget(150), 0, quiet)
     assert min(errors(found.inputs, victims.images)) > 0.05
 
 
