@@ -1,4 +1,7 @@
-"""Every method on every engine: the same bits however many processes carry it."""
+"""Every method in any number of stations: the same bits, bytes and messages.
+
+That they are the same on Ray is shown in ``test_ray.py``: one cluster at a time.
+"""
 
 from __future__ import annotations
 
@@ -13,53 +16,9 @@ from eris.federation import Federation
 from eris.methods.registry import METHODS, create
 from eris.protocol.transcript import Transcript
 from eris.runtimes.faults import FaultPlan
-from eris.testing.synthetic import assert_same_bits, initial_model
+from eris.testing.synthetic import assert_same_bits
 from eris.training.trainer import LocalUpdate, PerSampleNoise
-
-N, CLIENTS = 120, 10
-START = initial_model(N)
-SETTINGS: dict[str, dict[str, object]] = {
-    "eris": {"kept_fraction": 0.3, "aggregators": 4},
-    "d-psgd": {"degree": 4},
-    "el": {"degree": 4},
-    "muffliato": {"degree": 4, "steps": 3},
-    "shatter": {"virtual_nodes": 3, "degree": 4},
-}
-
-
-class Pull:
-    """A client that pulls towards its own target and remembers where it was (a momentum)."""
-
-    def __init__(self, client: int) -> None:
-        self.client = client
-        self.target = np.float32(client)
-        self.memory = np.zeros(N, np.float32)
-
-    def update(self, parameters: Vector, round: int) -> LocalUpdate:
-        self.memory = np.float32(0.5) * self.memory + (parameters - self.target)
-        loss = float(np.abs(parameters - self.target).mean())
-        return LocalUpdate(self.memory.copy(), samples=1 + self.client, metrics={"loss": loss})
-
-    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
-        plain = self.update(parameters, round)
-        return LocalUpdate(plain.vector + np.float32(noise.sigma), plain.samples)
-
-    def state(self) -> dict[str, Vector]:
-        return {"memory": self.memory}
-
-    def restore(self, state: Mapping[str, Vector]) -> None:
-        self.memory = state.get("memory", np.zeros(N, np.float32))
-
-
-def federation(name: str) -> Federation:
-    return Federation(
-        [Pull(client) for client in range(CLIENTS)],
-        START,
-        create(name, **SETTINGS.get(name, {})),
-        rule="fedavg",
-        samples=[1 + client for client in range(CLIENTS)],
-        seed=7,
-    )
+from support.pulls import START, federation
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -100,32 +59,6 @@ def test_a_session_continues_from_its_state(name: str) -> None:
         resumed.step()
     for found, expected in zip(resumed.models(), whole.models(), strict=True):
         assert_same_bits(found, expected)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    from eris.runtimes.ray import connect
-
-    started = connect()
-    yield
-    started.shutdown()
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_ray_gives_the_same_bits_bytes_and_messages(name: str, cluster: None) -> None:
-    faults = FaultPlan(seed=3, link=0.1, churn=0.1, correlation=0.1)
-    local = federation(name).fit(3, progress=False, record=True, faults=faults)
-    spread = federation(name).fit(3, progress=False, record=True, faults=faults, engine="ray")
-    for found, expected in zip(spread.models, local.models, strict=True):
-        assert_same_bits(found, expected)
-    assert [r.traffic for r in spread.history] == [r.traffic for r in local.history]
-    assert local.transcript is not None
-    assert spread.transcript is not None
-    kept = [
-        sorted((r.sender, r.receivers, r.data, sorted(r.arrived)) for r in transcript.records)
-        for transcript in (local.transcript, spread.transcript)
-    ]
-    assert kept[0] == kept[1]
 
 
 def test_a_large_population_costs_what_is_sampled(tmp_path: Path) -> None:

@@ -1,7 +1,4 @@
-"""The Ray engine on a real cluster: states, failures, and what is given back.
-
-That every kind of method gives the same bits is shown in ``test_engines.py``.
-"""
+"""The Ray engine on a real cluster: every method, states, failures, and what is given back."""
 
 from __future__ import annotations
 
@@ -16,15 +13,17 @@ import pytest
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.federation import Federation
-from eris.methods.registry import create
+from eris.methods.registry import METHODS, create
+from eris.runtimes.faults import FaultPlan
 from eris.runtimes.ray import RayStations, connect
 from eris.testing import assert_same_bits, initial_model
 from eris.training.trainer import LocalUpdate, PerSampleNoise
 from support import crowd as crowds
+from support import pulls
 from support.crowd import Crowd
 
 # Workers do not see the folder of the tests.
-for module in (crowds, sys.modules[__name__]):
+for module in (crowds, pulls, sys.modules[__name__]):
     importlib.import_module("ray.cloudpickle").register_pickle_by_value(module)
 
 N, CLIENTS = 40, 9
@@ -65,6 +64,23 @@ def cluster() -> Iterator[Any]:
     ray = connect()
     yield ray
     ray.shutdown()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_ray_gives_the_same_bits_bytes_and_messages(name: str, cluster: Any) -> None:
+    faults = FaultPlan(seed=3, link=0.1, churn=0.1, correlation=0.1)
+    local = pulls.federation(name).fit(3, progress=False, record=True, faults=faults)
+    spread = pulls.federation(name).fit(3, progress=False, record=True, faults=faults, engine="ray")
+    for found, expected in zip(spread.models, local.models, strict=True):
+        assert_same_bits(found, expected)
+    assert [r.traffic for r in spread.history] == [r.traffic for r in local.history]
+    assert local.transcript is not None
+    assert spread.transcript is not None
+    kept = [
+        sorted((r.sender, r.receivers, r.data, sorted(r.arrived)) for r in transcript.records)
+        for transcript in (local.transcript, spread.transcript)
+    ]
+    assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("name", ["eris", "soteriafl", "shatter"])
