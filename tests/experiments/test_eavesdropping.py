@@ -19,7 +19,7 @@ from eris.audit.inversion import Inverted
 from eris.core.errors import InvalidSetting
 from eris.experiments.audits import eavesdropping, tap_images
 from eris.experiments.audits.eavesdropping import estimates, follow, protections, rows
-from eris.experiments.audits.tap_images import Attacker, Client, rebuilt, singles
+from eris.experiments.audits.tap_images import Attacker, TappedImages, rebuilt, singles
 from eris.experiments.audits.tap_report import curves, tables
 from eris.experiments.audits.tap_training import (
     FULL,
@@ -164,7 +164,7 @@ def test_dlg_is_asked_about_the_mean_gradient_at_the_model_that_the_tap_has(
     model = assembly.initial + np.float32(0.01)
     heard = Attacker("", model, np.full_like(model, -6e-3))
     made = rebuilt(heard, assembly, setting, settings)
-    (module, gradients, batch), client = asked[0], Client.of(assembly)
+    (module, gradients, batch), client = asked[0], TappedImages.of(assembly)
     assert np.array_equal(flatten(module), model)
     assert (len(gradients), batch, len(made.inputs), len(made.labels)) == (2, 8, 16, 16)
     assert gradients[1] == pytest.approx(np.ones_like(model), rel=1e-5), "6 steps of 1e-3 by 1"

@@ -66,7 +66,8 @@ def reproduce(
     eris reproduce audit-mnist --seeds 1
     eris reproduce eavesdropper --seeds 1 --quick
     """
-    need(*(AUDIT if name.startswith("audit-") else ("torch",)))
+    images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
+    need(*(AUDIT if name.startswith("audit-") else images))
     from eris.experiments.audits import tables as audit_tables
     from eris.experiments.runs import reproduce as experiments
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,7 +21,7 @@ from eris.audit.accounting import Accounted, accounted
 from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
 from eris.audit.completing import Completion
-from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
+from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, Readers, Truth, gossiping
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.inversion import INVERSIONS, inversion
@@ -32,13 +33,13 @@ from eris.audit.membership import Levels, Membership, MembershipAudit, Membershi
 from eris.audit.neighbour import Neighbourhood
 from eris.audit.similarity import Lpips
 from eris.audit.watch import Watch
-from eris.core.errors import DataUnavailable, InvalidSetting, one_of, require
+from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
 from eris.experiments.runs.assembly import Assembly
-from eris.experiments.runs.holdings import canaries_of
+from eris.experiments.runs.holdings import Holdings, canaries_of
 from eris.experiments.runs.store import finite
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
@@ -268,20 +269,20 @@ def _lpips() -> Lpips | None:
 
 def _eavesdrop(audit: Audit) -> Attack:
     subject, settings, taps = audit.subject, audit.subject.settings, audit.observers
+    clients = [tap.link[0] for tap in taps if tap.link is not None]
     truth: Truth
+    readers: Readers | None = None
     if isinstance(settings, GossipSettings):
-        truth = GossipTruth(settings, subject.initial, audit.owners)
+        truth, readers = gossiping(settings, subject.initial, audit.owners, clients)
     else:
-        clients = [tap.link[0] for tap in taps if tap.link is not None]
         truth = AggregatedTruth(subject.frame, subject.initial, clients)
     audit.truths.append(truth)
-    if isinstance(audit.watch, Neighbourhood):
-        for tap in audit.watch.taps:
-            expected = "models on the wire: a node's own does not follow from its increments alone"
-            require(tap.sends == "models", "method", f"{subject.about.get('method')}", expected)
     own = len(audit.samples.flat)
     parameters = own if own < settings.n else None
-    return Eavesdrop(taps, subject.initial, truth, parameters=parameters, seed=audit.options.seed)
+    return Eavesdrop(
+        taps, subject.initial, truth, parameters=parameters, seed=audit.options.seed,
+        readers=readers,
+    )  # fmt: skip
 
 
 ATTACKS: dict[str, Callable[[Audit], Attack]] = {
@@ -295,14 +296,33 @@ USUAL = [Membership.name]
 """The attacks of an audit for which none is named; the others take minutes."""
 
 
+def needs_canaries(attacks: Sequence[str]) -> bool:
+    """Whether some of these attacks (the usual ones if none) are judged by fair coins.
+
+    >>> needs_canaries([]), needs_canaries(["eavesdrop", "idlg"])
+    (True, False)
+    """
+    return Membership.name in (attacks or USUAL)
+
+
 def subject_of(
-    assembly: Assembly, frame: Transcript, candidates: Candidates | None = None
+    assembly: Assembly,
+    frame: Transcript,
+    candidates: Candidates | None = None,
+    *,
+    attacks: Sequence[str] = (),
 ) -> Subject:
-    """What a recipe says of a run of it; candidates are its canaries unless others are given."""
+    """What a recipe says of a run of it; candidates are its canaries unless others are given.
+
+    A run without canaries can be shown to ``attacks`` that do not need them.
+    """
     recipe, data = assembly.recipe, assembly.samples
-    asked = "canaries" if candidates is None else "candidates"
-    if candidates is None:
+    asked = {"candidates": len(candidates)} if candidates is not None else {}
+    if candidates is None and not recipe.data.canaries and not needs_canaries(attacks):
+        candidates = _everything(data)
+    elif candidates is None:
         candidates = canaries_of(recipe.data.resolved(), recipe.seed, assembly.tokenise)
+        asked = {"canaries": len(candidates)}
     about = assembly.about()
     sizes = [len(part) for part in data.parts]
     claim, delta, noise = _privacy(assembly, sum(sizes) / len(sizes))
@@ -317,7 +337,7 @@ def subject_of(
             "partition": recipe.data.partition,
             "clients": assembly.clients,
             "samples trained on": f"{min(sizes)} to {max(sizes)} a client",
-            asked: len(candidates),
+            **asked,
             "model": f"{recipe.model.name}, {len(assembly.initial):,} parameters",
             "method": recipe.method.name,
             "rounds": recipe.training.rounds,
@@ -336,6 +356,19 @@ def subject_of(
     )
 
 
+def _everything(data: Holdings) -> Candidates:
+    """What clients trained on, and test samples that none did, dealt to them in turn."""
+    sizes = [len(part) for part in data.parts]
+    own, others = np.concatenate(data.parts), np.arange(min(sum(sizes), len(data.test_targets)))
+    return Candidates(
+        torch.from_numpy(np.concatenate([data.inputs[own], data.test_inputs[others]])),
+        torch.from_numpy(np.concatenate([data.targets[own], data.test_targets[others]])),
+        np.concatenate([np.repeat(np.arange(len(sizes)), sizes), others % len(sizes)]),
+        np.arange(len(own) + len(others)) < len(own),
+        coins=False,
+    )
+
+
 def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, float, float]:
     """The claim, its δ and the noise on an update: σ on the sum of a step's gradients."""
     _, budget = assembly.federation.noise(assembly.recipe.training.rounds)
@@ -351,7 +384,8 @@ def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = No
         frame = training.transcript
         assert frame is not None
         training.note_views(*range(1, rounds + 1))  # they say who will be there to look
-        audit = Audit(subject_of(assembly, frame), options, tell or (lambda done, of: None))
+        subject = subject_of(assembly, frame, attacks=options.attacks)
+        audit = Audit(subject, options, tell or (lambda done, of: None))
         for round, records in training.rounds_seen(rounds):
             audit.take(round, records)
             if tell is not None:

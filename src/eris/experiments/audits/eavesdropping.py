@@ -232,7 +232,7 @@ def _images(
     found, plain, noisy = heard
     attackers = tap_images.attackers(found.by_name["first"][-2], plain, noisy)
     made = [tap_images.rebuilt(one, assembly, setting, settings) for one in attackers]
-    client = tap_images.Client.of(assembly)
+    client = tap_images.TappedImages.of(assembly)
     alone = tap_images.singles(plain.client[-2], client, assembly, settings)
     path = folder / f"{stem(settings, setting)}.png"
     tap_images.picture(made, alone, client, path)

@@ -63,14 +63,14 @@ def attackers(estimate: Vector, plain: Taped, noisy: Taped) -> tuple[Attacker, .
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class TappedImages:
     """The tapped client's images and labels, and between what ends their pixels lie."""
 
     inputs: Tensor
     labels: Tensor
 
     @classmethod
-    def of(cls, assembly: Assembly) -> Client:
+    def of(cls, assembly: Assembly) -> TappedImages:
         """As it trained on them."""
         data, part = assembly.samples, assembly.samples.parts[TAPPED]
         return cls(torch.from_numpy(data.inputs[part]), torch.from_numpy(data.targets[part]))
@@ -114,7 +114,9 @@ def rebuilt(
     return Rebuilt(attacker, inputs, made.labels.flatten(), control)
 
 
-def singles(model: Vector, client: Client, assembly: Assembly, settings: TapExperiment) -> Tensor:
+def singles(
+    model: Vector, client: TappedImages, assembly: Assembly, settings: TapExperiment
+) -> Tensor:
     """What DLG makes of the gradients of the client's first images, one by one."""
     unflatten(model, assembly.module)
     parameters, gradients = list(assembly.module.parameters()), {}
@@ -142,7 +144,7 @@ def _dlg(
 
 
 def figures(
-    found: Sequence[Rebuilt], alone: Tensor, client: Client, assembly: Assembly
+    found: Sequence[Rebuilt], alone: Tensor, client: TappedImages, assembly: Assembly
 ) -> dict[str, Any]:
     """Figures 2 and 3: accuracy on the images, and how alike they are to the client's.
 
@@ -166,7 +168,7 @@ def figures(
     return result | {"images": len(shown[FLIP]), "apart": float(apart), "alike": float(alike)}
 
 
-def _closest(client: Client, found: Pictures) -> dict[str, float]:
+def _closest(client: TappedImages, found: Pictures) -> dict[str, float]:
     return _alike(client.originals[client.closest(found).numpy()], found)
 
 
@@ -177,7 +179,7 @@ def _alike(originals: Pictures, found: Pictures) -> dict[str, float]:
     }
 
 
-def picture(found: Sequence[Rebuilt], alone: Tensor, client: Client, path: Path) -> Path:
+def picture(found: Sequence[Rebuilt], alone: Tensor, client: TappedImages, path: Path) -> Path:
     """Figure 3: each attacker's images below the client's that they are closest to; at the end the
     images of single gradients below their own."""
     lines: list[tuple[str, Pictures]] = []
