@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -280,10 +280,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} samples a client")
     parser.add_argument("--runs", type=Path, default=None)
     given = parser.parse_args(arguments)
-    samples, test = (QUICK, 1000) if given.quick else (given.samples, 10_000)
-    settings = TapExperiment(
-        samples=samples, test_samples=test, optimiser=given.optimiser, seed=given.seed
-    )
+    settings = TapExperiment(samples=given.samples, optimiser=given.optimiser, seed=given.seed)
+    if given.quick:
+        settings = replace(settings, samples=QUICK, test_samples=1000, images=32)
     chosen, root = _chosen(given.only), runs_root(given.runs)
     with bar(Console(stderr=True)) as shown:
         task = shown.add_task(NAME, total=2 * settings.rounds * len(chosen))

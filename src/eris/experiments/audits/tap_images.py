@@ -87,8 +87,8 @@ class TappedImages:
 
     def closest(self, found: Pictures) -> Tensor:
         """The places of its images that these are closest to."""
-        rows = (torch.from_numpy(some).flatten(1) for some in (found, self.originals))
-        return torch.cdist(*rows).argmin(1)
+        rows, own = (torch.from_numpy(some).flatten(1) for some in (found, self.originals))
+        return torch.cdist(rows, own).argmin(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +105,7 @@ def rebuilt(
     attacker: Attacker, assembly: Assembly, setting: Setting, settings: TapExperiment
 ) -> Rebuilt:
     """Images and labels by DLG."""
-    batch = min(setting.batch_size, settings.images)
+    batch = min(setting.batch_size, settings.samples, settings.images)
     steps = setting.epochs * math.ceil(settings.samples / setting.batch_size)
     gradient = attacker.increment / np.float32(-settings.learning_rate * steps)
     heard = dict.fromkeys(range(settings.images // batch), gradient)
