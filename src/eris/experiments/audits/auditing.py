@@ -26,6 +26,7 @@ from eris.audit.gradients import SampleModel
 from eris.audit.inversion import INVERSIONS, inversion
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
+from eris.audit.inversion.search import Inversion
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
@@ -246,16 +247,20 @@ def _completion(audit: Audit) -> Attack:
     return Completion(audit.observers, audit.thorough, audit.samples, asked, scheme, seed=seed)
 
 
-def _reconstruction(name: str, audit: Audit) -> Attack:
+def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstruction:
+    """An inversion of what an audit's observers see; ``options`` are those of
+    :class:`Reconstruction`."""
     subject, asked = audit.subject, audit.subject.candidates
-    if not isinstance(audit.watch, Watch):
-        expected = "a run with aggregators, and an observer that is sent clients' updates"
-        raise InvalidSetting(f"run for {name}", "without any", expected)
     return Reconstruction(
-        inversion(name), audit.samples, audit.observers, audit.thorough, asked.clients,
+        attack, audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
-        seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
+        owners=audit.owners, seed=audit.options.seed,
+        tell=lambda share: audit.tell(round(1000 * share), 1000), **options,
     )  # fmt: skip
+
+
+def _reconstruction(name: str, audit: Audit) -> Attack:
+    return reconstruction(inversion(name), audit)
 
 
 def _lpips() -> Lpips | None:
