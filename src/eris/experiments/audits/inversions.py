@@ -95,23 +95,23 @@ class Inversions:
         return SearchBudget(self.iterations, self.restarts)
 
 
-def sigmoid_network(seed: int) -> nn.Module:
+def sigmoid_network(seed: int, channels: int = 1, side: int = 28, classes: int = 10) -> nn.Module:
     """The network of DLG's authors, for grey images of 28 × 28: 13,426 parameters.
 
     >>> parameter_count(sigmoid_network(0))
     13426
     """
     layers: list[nn.Module] = []
-    for channels, stride in ((1, 2), (12, 2), (12, 1)):
-        layers += [nn.Conv2d(channels, 12, 5, stride, padding=2), nn.Sigmoid()]
-    made = nn.Sequential(*layers, nn.Flatten(), nn.Linear(588, 10))
+    for before, stride in ((channels, 2), (12, 2), (12, 1)):
+        layers += [nn.Conv2d(before, 12, 5, stride, padding=2), nn.Sigmoid()]
+    made = nn.Sequential(*layers, nn.Flatten(), nn.Linear(12 * (side // 4) ** 2, classes))
     generator = seeded_generator(seed)
     for parameter in made.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5, generator=generator)
     return made
 
 
-def relu_network(seed: int) -> nn.Module:
+def relu_network(seed: int, channels: int = 3, side: int = 32, classes: int = 10) -> nn.Module:
     """A small network for colour images of 32 × 32: 34,826 parameters.
 
     >>> parameter_count(relu_network(0))
@@ -120,9 +120,9 @@ def relu_network(seed: int) -> nn.Module:
 
     def build() -> nn.Sequential:
         layers: list[nn.Module] = []
-        for channels, wide, stride in ((3, 16, 1), (16, 32, 2), (32, 32, 2)):
-            layers += [nn.Conv2d(channels, wide, 3, stride, padding=1), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(2048, 10))
+        for before, wide, stride in ((channels, 16, 1), (16, 32, 2), (32, 32, 2)):
+            layers += [nn.Conv2d(before, wide, 3, stride, padding=1), nn.ReLU()]
+        return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32 * (side // 4) ** 2, classes))
 
     return seeded(build, seed)
 
