@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from eris.audit.inversion import enhancement, inversion
-from eris.audit.inversion.rog import Rog
 from eris.audit.inversion.search import Inversion, Tell
 from eris.audit.inversion.trained import PriorRecipe, TrainedPrior, load
 from eris.audit.similarity import Lpips
@@ -41,7 +40,7 @@ PRIORS: Mapping[str, PriorKind] = {
     "rog": PriorKind(
         enhancement.RECIPES,
         enhancement.train,
-        lambda recipe, trained: Rog(enhancement.network(recipe, trained)),
+        enhancement.armed,
     ),
 }
 """By the attack's name."""
