@@ -64,10 +64,10 @@ class EnhancementNetwork(nn.Module):
         return found[..., :height, :width]
 
 
-def _recipe(data: str, colours: int, epochs: int, **changes: int | float) -> PriorRecipe:
+def _recipe(data: str, colours: int, epochs: int) -> PriorRecipe:
     numbers = {"colours": colours, "channels": 32, "deep": 64, "blocks": 2, "factor": 2,
                "noise": 0.5}  # fmt: skip
-    return PriorRecipe("rog", data, "test", {**numbers, **changes}, epochs, 32, 1e-3)
+    return PriorRecipe("rog", data, "test", numbers, epochs, 32, 1e-3)
 
 
 RECIPES: Mapping[str, PriorRecipe] = {

@@ -80,14 +80,14 @@ class Rog:
         if self.enhance is None:
             return pictures
         try:
-            made: Tensor = self.enhance(pictures.flatten(0, 1))
+            made: Tensor = self.enhance(pictures.flatten(0, 1)).reshape(pictures.shape)
         except RuntimeError as refused:
             expected = (
-                "pictures that the enhancement network takes; name a network that was trained on "
-                f"such, or none ({str(refused).strip().partition(chr(10))[0]})"
+                "pictures that the enhancement network takes and gives; name a network that was "
+                f"trained on such, or none ({str(refused).strip().partition(chr(10))[0]})"
             )
             raise InvalidSetting("samples", tuple(pictures.shape[2:]), expected) from refused
-        return made.reshape(pictures.shape).clamp(0, 1)
+        return made.clamp(0, 1)
 
     def solved(self, matching: Matching, loss: Tensor) -> Tensor:
         """A small picture cannot match exactly: every start is made."""
