@@ -23,7 +23,7 @@ from eris.audit.completing import Completion
 from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
-from eris.audit.inversion import INVERSIONS, inversion
+from eris.audit.inversion import INVERSIONS
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.inversion.search import Inversion
@@ -38,6 +38,7 @@ from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
+from eris.experiments.audits.priors import armed
 from eris.experiments.runs.assembly import Assembly
 from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.store import finite
@@ -94,6 +95,8 @@ class Subject:
     """How clients train, where it is known."""
     trained: TrainedOn | None = None
     """What a client trained on, where more is known than of which candidates it had."""
+    data: str | None = None
+    """The data set's name, for attacks with a network that was trained on its like."""
 
     def __post_init__(self) -> None:
         agreed = self.settings.initial
@@ -260,7 +263,7 @@ def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstru
 
 
 def _reconstruction(name: str, audit: Audit) -> Attack:
-    return reconstruction(inversion(name), audit)
+    return reconstruction(armed(name, audit.subject.data), audit)
 
 
 def _lpips() -> Lpips | None:
@@ -338,6 +341,7 @@ def subject_of(
             torch.as_tensor(data.inputs[data.parts[client]]),
             torch.as_tensor(data.targets[data.parts[client]]),
         ),
+        recipe.data.name,
     )
 
 

@@ -32,6 +32,7 @@ from eris.data.lpips import load_lpips
 from eris.experiments.audits.defence_lines import DEFENCES, RANDOM
 from eris.experiments.audits.defended import Defence, Victims, as_images, attacked
 from eris.experiments.audits.inversions import relu_network
+from eris.experiments.audits.priors import armed
 from eris.experiments.audits.programs import asked, told
 from eris.experiments.audits.report import write
 from eris.experiments.figures import NOTHING, figure, say
@@ -58,7 +59,7 @@ class DefenceSettings:
     runs: str = ""
 
     def __post_init__(self) -> None:
-        inversion(self.attack)
+        inversion(self.attack)  # refuses the unknown
         if self.images < 9:
             raise InvalidSetting("images", self.images, "at least 9, that gossip has neighbours")
         if not self.defences:
@@ -137,7 +138,7 @@ def lines(
     settings: DefenceSettings, tell: Callable[[str, float], None] = lambda label, share: None
 ) -> list[dict[str, Any]]:
     """All lines in order, those kept and those made now; what is seen at its strongest first."""
-    lpips = Lpips(load_lpips().folder)
+    lpips, attack = Lpips(load_lpips().folder), armed(settings.attack, "cifar10")
     wanted: list[tuple[Defence, Mode]] = [
         (defence, mode)
         for defence in settings.defences
@@ -149,7 +150,7 @@ def lines(
         if not path.is_file():
             spent, label = process_time(), f"{defence.label}, {mode}"
             shown = attacked(
-                defence, victims(defence, settings), inversion(settings.attack), mode,
+                defence, victims(defence, settings), attack, mode,
                 settings.budget, settings.seed,
                 lambda share, label=label: tell(label, share),  # type: ignore[misc]
             )  # fmt: skip

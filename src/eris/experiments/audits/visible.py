@@ -34,6 +34,7 @@ from eris.data.lpips import load_lpips
 from eris.experiments.audits.defences import summary
 from eris.experiments.audits.defended import Victims, as_images
 from eris.experiments.audits.inversions import relu_network, sigmoid_network
+from eris.experiments.audits.priors import armed
 from eris.experiments.audits.programs import asked, told
 from eris.experiments.audits.report import write
 from eris.experiments.figures import figure, panels, saved, say
@@ -81,7 +82,7 @@ class VisibleSettings:
         if self.data not in (known := ["all", *DATA]):
             raise InvalidSetting("data", self.data, one_of(known, self.data))
         if self.attack != "all":
-            inversion(self.attack)
+            inversion(self.attack)  # refuses the unknown
         if self.images < 2:
             raise InvalidSetting("images", self.images, "at least 2, for an interval")
 
@@ -154,7 +155,7 @@ def measured(
     seen = masks(len(updates), len(updates[0]), point.share, settings.seed)
     made = invert(
         given.model, functional.cross_entropy, updates, mask=seen, shape=given.images.shape[1:],
-        attack=inversion(point.attack), mode=point.mode, budget=settings.budget(point.attack),
+        attack=armed(point.attack, point.data), mode=point.mode, budget=settings.budget(point.attack),
         seed=settings.seed, tell=tell,
     )  # fmt: skip
     original = pictures(given.images, 0.0, 1.0)
