@@ -59,6 +59,11 @@ def test_a_server_reads_single_samples_out_of_a_linear_layer() -> None:
     assert (update["LPIPS"], update["SSIM"]) == (None, None)  # 8 × 8 pixels are too few
 
 
+def test_rog_goes_without_a_network_on_data_that_none_is_trained_for() -> None:
+    found = rows(audited("fedavg", "rog", "server"), "rog")
+    assert found["server", "update"]["MSE"] < 0.5 * found["server", "random"]["MSE"]
+
+
 def test_an_aggregator_of_a_quarter_sees_a_quarter_and_no_update_of_its_own() -> None:
     found = rows(audited("eris", "idlg", "aggregator:0", "coalition:2"), "idlg")
     assert found["aggregator 0", "update"]["clients"] == 3
@@ -91,13 +96,35 @@ def test_what_cannot_be_inverted_says_why(changes: dict[str, Any], expected: str
 
 def test_who_is_sent_no_update_cannot_invert_one() -> None:
     with pytest.raises(InvalidSetting, match=r"seen by none.*name such an observer with `--as`"):
-        audited("eris", "idlg", "final-model", "member:5", **{"data.clients": 6})
+        audited("eris", "idlg", "final-model")
 
 
-def test_gossip_is_refused() -> None:
-    recipe = digits("fedavg", **{**FEW, "method.name": "el", "method.degree": 2})
-    with pytest.raises(InvalidSetting, match="expected a run with aggregators"):
-        audit_live(assemble(recipe), AuditOptions(("neighbour",), attacks=("idlg",)))
+def test_a_member_inverts_the_mean_of_few_samples() -> None:
+    found = rows(audited("fedavg", "idlg", "member", **{"data.clients": 3}), "idlg")
+    update = found["member 0", "update"]
+    assert (update["clients"], update["seen, %"]) == (3, 100)
+    assert 3 <= int(update["samples"]) <= 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data.clients": 12}, r"of at least \d+ samples each"),
+        ({"data.clients": 3, "training.steps": 2}, "of means of 2 local steps each"),
+    ],
+    ids=["many", "steps"],
+)
+def test_a_mean_that_is_no_update_of_few_says_why(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidSetting, match=rf"{why}.*or the mean of so few after one local step"):
+        audited("fedavg", "idlg", "member", **changes)
+
+
+def test_a_neighbour_inverts_the_models_it_is_sent() -> None:
+    changes = {"method.name": "el", "method.degree": 3}
+    found = rows(audited("fedavg", "idlg", "neighbour", **changes), "idlg")
+    update = found["neighbour 0", "update"]
+    assert (update["clients"], update["seen, %"]) == (3, 100)
+    assert solved(update) >= 1
 
 
 def test_without_a_name_an_audit_is_of_membership_alone() -> None:

@@ -24,9 +24,10 @@ from eris.audit.completing import Completion
 from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, Readers, Truth, gossiping
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
-from eris.audit.inversion import INVERSIONS, inversion
+from eris.audit.inversion import INVERSIONS
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
+from eris.audit.inversion.search import Inversion
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
@@ -38,6 +39,7 @@ from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
+from eris.experiments.audits.priors import armed
 from eris.experiments.runs.assembly import Assembly
 from eris.experiments.runs.holdings import Holdings, canaries_of
 from eris.experiments.runs.store import finite
@@ -94,6 +96,8 @@ class Subject:
     """How clients train, where it is known."""
     trained: TrainedOn | None = None
     """What a client trained on, where more is known than of which candidates it had."""
+    data: str | None = None
+    """The data set's name, for attacks with a network that was trained on its like."""
 
     def __post_init__(self) -> None:
         agreed = self.settings.initial
@@ -247,16 +251,20 @@ def _completion(audit: Audit) -> Attack:
     return Completion(audit.observers, audit.thorough, audit.samples, asked, scheme, seed=seed)
 
 
-def _reconstruction(name: str, audit: Audit) -> Attack:
+def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstruction:
+    """An inversion of what an audit's observers see; ``options`` are those of
+    :class:`Reconstruction`."""
     subject, asked = audit.subject, audit.subject.candidates
-    if not isinstance(audit.watch, Watch):
-        expected = "a run with aggregators, and an observer that is sent clients' updates"
-        raise InvalidSetting(f"run for {name}", "without any", expected)
     return Reconstruction(
-        inversion(name), audit.samples, audit.observers, audit.thorough, asked.clients,
+        attack, audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
-        seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
+        owners=audit.owners, seed=audit.options.seed,
+        tell=lambda share: audit.tell(round(1000 * share), 1000), **options,
     )  # fmt: skip
+
+
+def _reconstruction(name: str, audit: Audit) -> Attack:
+    return reconstruction(armed(name, audit.subject.data), audit)
 
 
 def _lpips() -> Lpips | None:
@@ -353,6 +361,7 @@ def subject_of(
             torch.as_tensor(data.inputs[data.parts[client]]),
             torch.as_tensor(data.targets[data.parts[client]]),
         ),
+        recipe.data.name,
     )
 
 
