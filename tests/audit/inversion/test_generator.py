@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,15 +13,24 @@ from torch import Tensor
 from eris.audit.inversion.generator import (
     Decoder,
     Encoder,
-    GeneratorTraining,
     PrincipalComponents,
-    initialised,
-    train_generator,
+    generator,
+    train,
     variational,
 )
+from eris.audit.inversion.trained import PriorRecipe
+from eris.audit.similarity import Lpips
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.data import load_mnist
+from eris.data.lpips import load_lpips
+from eris.models.seeding import seeded
+
+LPIPS = Lpips(load_lpips().folder)
+
+
+def quiet(share: float) -> None:
+    """Tell nobody."""
 
 
 def digits(count: int) -> Tensor:
@@ -52,57 +64,63 @@ def test_all_components_leave_nothing_out() -> None:
     torch.testing.assert_close(prior(prior.project(images)), images, atol=1e-4, rtol=0)
 
 
+def recipe(**changes: Any) -> PriorRecipe:
+    numbers = {"colours": 1, "height": 14, "width": 14, "latents": 2, "mirrored": 0}
+    return replace(PriorRecipe("ggl", "mnist", "test", numbers, 10, 16, 5e-3), **changes)
+
+
+def small(count: int) -> Tensor:
+    return digits(count)[..., ::2, ::2].contiguous()
+
+
 def test_training_lowers_the_error_of_pictures_not_trained_on() -> None:
-    settings = GeneratorTraining(latents=2, epochs=10, batch_size=16, learning_rate=5e-3)
     told: list[float] = []
-    images = digits(400)[..., ::2, ::2].contiguous()
-    found = train_generator(images, settings, told.append)
-    assert found.error < 0.95 * found.before
+    trained = train(recipe(), small(400), LPIPS, told.append)
+    figures = trained.figures
+    assert figures["held-out images"] == 40
+    assert figures["MSE"] < 0.95 * figures["MSE of principal components"]
+    assert figures["LPIPS"] < figures["LPIPS of principal components"]
     assert told[-1] == 1
-    assert found.decoder(torch.zeros(3, 2)).shape == (3, 1, 14, 14)
+    made = generator(recipe(), trained)(torch.zeros(3, 2))
+    assert made.shape == (3, 1, 14, 14)
 
 
 def test_the_same_seed_trains_the_same_generator() -> None:
-    images = digits(40)[..., ::2, ::2].contiguous()
-    codes = torch.ones(1, 2)
-    made = [
-        train_generator(images, GeneratorTraining(2, 1, mirrored=True, seed=seed)).decoder(codes)
-        for seed in (0, 0, 1)
-    ]
+    made = []
+    for seed in (0, 0, 1):
+        short = recipe(epochs=1, seed=seed, architecture={**recipe().architecture, "mirrored": 1})
+        made.append(generator(short, train(short, small(40), LPIPS, quiet))(torch.ones(1, 2)))
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 19, 11)])
-def test_a_decoder_begins_as_principal_components(shape: tuple[int, ...]) -> None:
-    drawn = Stream(0, "test").uniform(0, 6 * int(np.prod(shape))).astype(np.float32)
-    components = PrincipalComponents.of(torch.from_numpy(drawn).reshape(6, *shape), 4)
-    decoder = initialised(Decoder(shape, 4), 0, "decoder")
-    decoder.mean.copy_(components.mean)
-    decoder.moves.copy_(components.moves)
-    codes = torch.ones(2, 4)
-    torch.testing.assert_close(decoder(codes), components(codes))
+def test_pictures_of_any_size_are_decoded(shape: tuple[int, ...]) -> None:
+    decoder = seeded(lambda: Decoder(shape, 4), 0)
+    decoder.mean.zero_()
+    decoder.moves.zero_()
+    assert decoder(torch.ones(2, 4)).shape == (2, *shape)
 
 
 def test_the_bound_is_that_of_a_normal_likelihood() -> None:
     """Held against torch's own distributions, with the variance that is most likely."""
-    images = digits(8)[..., ::2, ::2].contiguous()
+    images = small(8)
     components = PrincipalComponents.of(images, 3)
-    encoder = initialised(Encoder(components), 1, "encoder")
-    decoder = initialised(Decoder(components.shape, 3), 1, "decoder")
+    encoder = seeded(lambda: Encoder(components), 1)
+    decoder = seeded(lambda: Decoder(components.shape, 3), 1)
     decoder.mean.copy_(components.mean)
     decoder.moves.copy_(components.moves)
     noise = torch.from_numpy(Stream(0, "test").normal(0, 24).astype(np.float32)).reshape(8, 3)
     with torch.no_grad():
         mean, logarithm = encoder(images)
         deviation = (logarithm / 2).exp()
-        again = decoder(mean + deviation * noise)
+        again, found = variational(encoder, decoder, images, noise)
+        torch.testing.assert_close(again, decoder(mean + deviation * noise))
         likely = torch.distributions.Normal(again, (again - images).square().mean().sqrt())
         code = torch.distributions.Normal(mean, deviation)
         standard = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
         apart = torch.distributions.kl_divergence(code, standard).sum()
         bound = apart - likely.log_prob(images).sum()
-        found = variational(encoder, decoder, images, noise)
     constant = 0.5 * (1 + np.log(2 * np.pi))
     assert float(found) + constant == pytest.approx(float(bound) / images.numel(), rel=1e-4)
 
@@ -113,8 +131,8 @@ def test_what_a_generator_cannot_be_made_of_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"pixels is 'from 0 to 2'; expected from 0 to 1"):
         PrincipalComponents.of(2 * digits(4), 1)
     with pytest.raises(InvalidSetting, match=r"shape of the pictures is \(28, 28\)"):
-        train_generator(digits(1)[0, 0], GeneratorTraining())
+        train(recipe(), digits(1)[0, 0], LPIPS, quiet)
+    with pytest.raises(InvalidSetting, match=r"shape of a picture is .*as the recipe has it"):
+        train(recipe(), digits(20), LPIPS, quiet)
     with pytest.raises(InvalidSetting, match="use principal components"):
-        train_generator(torch.zeros(4, 1, 2, 2), GeneratorTraining())
-    with pytest.raises(InvalidSetting, match="epochs is 0; expected at least 1"):
-        GeneratorTraining(epochs=0)
+        Decoder((1, 4, 4), 2)

@@ -52,7 +52,7 @@ def gradients(model: nn.Module, images: Tensor) -> Tensor:
 
 
 def attacked(update: Tensor, attack: Ggl, **options: Any) -> Inverted:
-    given = {"shape": (1, 14, 14), "budget": SearchBudget(300), **options}
+    given = {"shape": (1, 14, 14), "budget": SearchBudget(150), **options}
     by_client = dict(enumerate(update))
     return invert(network(), functional.cross_entropy, by_client, attack=attack, **given)
 
@@ -118,8 +118,8 @@ def test_who_models_the_defence_finds_what_others_do_not(
     defence: str, applied: Any, within: float, prior: PrincipalComponents, inside: Tensor
 ) -> None:
     update = applied(gradients(network(), inside))
-    naive = attacked(update, Ggl(prior, divergence=0.0))
-    found = attacked(update, Ggl(prior, divergence=0.0, defence=defence))
+    naive = attacked(update, Ggl(prior, divergence=0.0), budget=SearchBudget(100))
+    found = attacked(update, Ggl(prior, divergence=0.0, defence=defence), budget=SearchBudget(150))
     assert worst(found.inputs, inside) < within
     assert worst(naive.inputs, inside) > 10 * worst(found.inputs, inside)
 
@@ -141,6 +141,8 @@ def test_what_does_not_fit_is_refused(prior: PrincipalComponents) -> None:
     wide = PrincipalComponents(torch.zeros(196), torch.zeros(200, 196), (1, 14, 14))
     with pytest.raises(InvalidSetting, match="latents of the generator is 200; expected from 1"):
         attacked(update, Ggl(wide))
+    with pytest.raises(InvalidSetting, match="prior of ggl is None; expected a generator: `eris"):
+        attacked(update, Ggl())
     with pytest.raises(InvalidSetting, match=r"defence is 'cliped'.*did you mean 'clipped'"):
         Ggl(prior, defence="cliped")
     with pytest.raises(InvalidSetting, match="by is 'sgd'; expected one of adam, cma-es"):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from eris.audit.call import ONLY, ByClient, Given, Values, numbered, of_client
 from eris.audit.inversion.cosine import Cosine
 from eris.audit.inversion.dlg import Dlg
+from eris.audit.inversion.ggl import Ggl
 from eris.audit.inversion.idlg import Idlg
 from eris.audit.inversion.matching import Matching, Mode
 from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
@@ -23,8 +24,8 @@ from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics
 
-INVERSIONS: Mapping[str, type[Dlg] | type[Idlg] | type[Cosine]] = {
-    kind.name: kind for kind in (Dlg, Idlg, Cosine)
+INVERSIONS: Mapping[str, type[Dlg] | type[Idlg] | type[Cosine] | type[Ggl]] = {
+    kind.name: kind for kind in (Dlg, Idlg, Cosine, Ggl)
 }
 """The attacks by name."""
 

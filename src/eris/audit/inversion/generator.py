@@ -3,28 +3,30 @@
 A generator turns standard normal numbers (a *code*) into pictures. Two are built here from pictures
 of the attacker's own: principal components, in closed form, and the decoder of a variational
 autoencoder (Kingma and Welling, 2014). The latter begins as the former and is trained from there,
-for minutes on a core are few. Its reconstruction error is weighed against the codes' divergence
-from N(0, 1) by the variance that fits best ("σ-VAE": Rybkin, Daniilidis and Levine, 2021), so there
-is no weight to tune.
+for minutes on a core are few. Its squared error is weighed against the codes' divergence from
+N(0, 1) by the variance that fits best ("σ-VAE": Rybkin, Daniilidis and Levine, 2021), so there is
+no weight to tune; LPIPS is added, for that is what reconstructions are judged by.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eris.audit.inversion.search import Tell
+from eris.audit.inversion.trained import PriorRecipe, TrainedPrior, split
+from eris.audit.similarity import Lpips
 from eris.core.errors import InvalidSetting, library, require
 from eris.core.streams import Stream
-
-Network = TypeVar("Network", bound=nn.Module)
+from eris.models.seeding import seeded, without_weights
 
 _SMALLEST = 7
 """Pixels of a side at which the networks stop halving it."""
@@ -182,106 +184,102 @@ def sizes(shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[int]]:
     return found, [_CHANNELS * 2**level for level in range(len(found) - 1)]
 
 
-@dataclass(frozen=True)
-class GeneratorTraining:
-    """How a decoder is trained. ``mirrored`` pictures are as good as others: not so of digits."""
-
-    latents: int = 128
-    epochs: int = 20
-    batch_size: int = 64
-    learning_rate: float = 1e-3
-    mirrored: bool = False
-    held_out: float = 0.05
-    """Share of the pictures that the error is measured on, and nothing is trained on."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("latents", "epochs", "batch_size"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        rate = self.learning_rate
-        require(0 < rate < 1, "learning_rate", rate, "a number between 0 and 1")
-        require(0 < self.held_out < 1, "held_out", self.held_out, "a share between 0 and 1")
+def _recipe(
+    data: str, shape: tuple[int, ...], latents: int, epochs: int, batch: int = 64,
+    *, mirrored: bool = True,
+) -> PriorRecipe:  # fmt: skip
+    size = dict(zip(("colours", "height", "width"), shape, strict=True))
+    numbers = {**size, "latents": latents, "mirrored": int(mirrored)}
+    return PriorRecipe("ggl", data, "test", numbers, epochs, batch, 2e-3)
 
 
-@dataclass(frozen=True, eq=False)
-class TrainedGenerator:
-    """A decoder, and the mean squared error of pictures that it was not trained on, coded and
-    decoded: after training, and before, by principal components alone."""
+RECIPES: Mapping[str, PriorRecipe] = {
+    recipe.data: recipe
+    for recipe in (
+        _recipe("mnist", (1, 28, 28), 64, 12, mirrored=False),
+        _recipe("cifar10", (3, 32, 32), 128, 12),
+        _recipe("faces", (1, 32, 32), 48, 200, 16),
+    )
+}
+"""By data set; faces are few. Mirrored pictures are as good as others, but for digits."""
 
-    decoder: Decoder
-    error: float
-    before: float
 
-
-def train_generator(
-    images: Tensor,
-    settings: GeneratorTraining,
-    tell: Callable[[float], None] = lambda share: None,
-) -> TrainedGenerator:
-    """Train a decoder on pictures (count, *shape); ``tell`` hears of the share that is done."""
+def train(recipe: PriorRecipe, images: Tensor, lpips: Lpips, tell: Tell) -> TrainedPrior:
+    """Train a decoder on all pictures but the last tenth, by which it is judged."""
     checked(images)
-    count = len(images) - max(1, round(settings.held_out * len(images)))
-    components = PrincipalComponents.of(images[:count], settings.latents)
-    encoder = initialised(Encoder(components), settings.seed, "encoder")
-    decoder = initialised(Decoder(components.shape, settings.latents), settings.seed, "decoder")
-    decoder.mean.copy_(components.mean)
-    decoder.moves.copy_(components.moves)
+    expected = tuple(recipe.architecture[name] for name in ("colours", "height", "width"))
+    found = tuple(images.shape[1:])
+    require(found == expected, "shape of a picture", found, f"{expected}, as the recipe has it")
+    trained_on, judged_by = split(images)
+    components = PrincipalComponents.of(trained_on, int(recipe.architecture["latents"]))
+    encoder = seeded(lambda: Encoder(components), recipe.seed)
+    decoder = seeded(lambda: _built(recipe), recipe.seed)
+    with torch.no_grad():
+        decoder.mean.copy_(components.mean)
+        decoder.moves.copy_(components.moves)
+        for layer in (encoder.last, decoder.last):  # at first the convolutions add nothing
+            layer.weight.zero_()
+            layer.bias.zero_()
     weights = [*encoder.parameters(), *decoder.parameters()]
-    steps = settings.epochs * math.ceil(count / settings.batch_size)
-    adam = torch.optim.Adam(weights, settings.learning_rate)
-    decay = torch.optim.lr_scheduler.OneCycleLR(adam, settings.learning_rate, steps)
-    for done, (batch, noise) in enumerate(_batches(images[:count], settings), 1):
-        loss = variational(encoder, decoder, batch, noise)
+    steps = recipe.epochs * -(-len(trained_on) // recipe.batch)
+    adam = torch.optim.Adam(weights, recipe.learning_rate)
+    decay = torch.optim.lr_scheduler.OneCycleLR(adam, recipe.learning_rate, total_steps=steps)
+    for done, (batch, noise) in enumerate(_batches(trained_on, recipe), 1):
+        again, bound = variational(encoder, decoder, batch, noise)
+        loss = bound + lpips.distance(batch, again).mean()
         adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        # The first steps of a likelihood whose variance is fitted can be long ones.
         nn.utils.clip_grad_norm_(weights, 1.0)
         adam.step()
         decay.step()
         tell(done / steps)
-    unseen = images[count:]
     with torch.no_grad():
-        again = torch.cat([decoder(encoder(some)[0]) for some in unseen.split(256)])
-    return TrainedGenerator(
-        decoder.eval().requires_grad_(False),
-        float(functional.mse_loss(again, unseen)),
-        float(functional.mse_loss(components(components.project(unseen)), unseen)),
+        before = components(components.project(judged_by))
+        after = torch.cat([decoder(encoder(some)[0]) for some in judged_by.split(256)])
+        figures = {"held-out images": float(len(judged_by))}
+        for name, made in ((" of principal components", before), ("", after)):
+            figures[f"MSE{name}"] = float(functional.mse_loss(made.clamp(0, 1), judged_by))
+            figures[f"LPIPS{name}"] = float(lpips.distance(judged_by, made.clamp(0, 1)).mean())
+    return TrainedPrior(decoder.state_dict(), figures)
+
+
+def generator(recipe: PriorRecipe, trained: TrainedPrior) -> Decoder:
+    """A trained decoder, ready for use."""
+    decoder = without_weights(lambda: _built(recipe))
+    decoder.load_state_dict(dict(trained.tensors))
+    return decoder.eval().requires_grad_(False)
+
+
+def _built(recipe: PriorRecipe) -> Decoder:
+    colours, height, width, latents = (
+        int(recipe.architecture[name]) for name in ("colours", "height", "width", "latents")
     )
+    return Decoder((colours, height, width), latents)
 
 
-def variational(encoder: Encoder, decoder: Decoder, pictures: Tensor, noise: Tensor) -> Tensor:
-    """The negative evidence bound a pixel, of the variance that fits the batch best."""
+def variational(
+    encoder: Encoder, decoder: Decoder, pictures: Tensor, noise: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Pictures coded and decoded, and the negative evidence bound a pixel, of the variance that
+    fits them best."""
     mean, logarithm = encoder(pictures)
     again = decoder(mean + (logarithm / 2).exp() * noise)
     divergence = (mean.square() + logarithm.exp() - 1 - logarithm).sum(1).mean() / 2
-    pixels = pictures[0].numel()
-    return functional.mse_loss(again, pictures).log() / 2 + divergence / pixels
+    fit = functional.mse_loss(again, pictures).log() / 2
+    return again, fit + divergence / pictures[0].numel()
 
 
-def initialised(network: Network, seed: int, purpose: str) -> Network:
-    """Weights from a named stream (He et al., 2015), biases and the last layer's weights 0: at
-    first the network adds nothing."""
-    with torch.no_grad():
-        for number, (name, parameter) in enumerate(network.named_parameters()):
-            if parameter.dim() == 1 or name.startswith("last."):
-                parameter.zero_()
-                continue
-            drawn = Stream(seed, f"generator {purpose}", shard=number).normal(0, parameter.numel())
-            scaled = torch.from_numpy(drawn).float() * math.sqrt(2 / parameter[0].numel())
-            parameter.copy_(scaled.reshape(parameter.shape))
-    return network
-
-
-def _batches(images: Tensor, settings: GeneratorTraining) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(images: Tensor, recipe: PriorRecipe) -> Iterator[tuple[Tensor, Tensor]]:
     """Pictures in another order every epoch, with noise for their codes."""
-    for epoch in range(settings.epochs):
-        draw = Stream(settings.seed, "generator order", round=epoch)
+    latents = int(recipe.architecture["latents"])
+    for epoch in range(recipe.epochs):
+        draw = Stream(recipe.seed, "generator order", round=epoch)
         order = torch.from_numpy(draw.permutations(1, len(images))[0])
-        turned = Stream(settings.seed, "generator mirrors", round=epoch).uniform(0, len(images))
-        coins = torch.from_numpy(turned < 0.5) & settings.mirrored
-        codes = Stream(settings.seed, "generator noise", round=epoch)
-        noise = codes.normal(0, len(images) * settings.latents).astype(np.float32)
-        noises = torch.from_numpy(noise).reshape(-1, settings.latents).split(settings.batch_size)
-        for chosen, some in zip(order.split(settings.batch_size), noises, strict=True):
+        turned = Stream(recipe.seed, "generator mirrors", round=epoch).uniform(0, len(images))
+        coins = torch.from_numpy(turned < 0.5 * recipe.architecture["mirrored"])
+        codes = Stream(recipe.seed, "generator noise", round=epoch)
+        drawn = codes.normal(0, len(images) * latents).astype(np.float32)
+        noises = torch.from_numpy(drawn).reshape(-1, latents).split(recipe.batch)
+        for chosen, noise in zip(order.split(recipe.batch), noises, strict=True):
             batch = images[chosen]
-            yield torch.where(coins[chosen, None, None, None], batch.flip(-1), batch), some
+            yield torch.where(coins[chosen, None, None, None], batch.flip(-1), batch), noise

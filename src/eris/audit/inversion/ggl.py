@@ -31,7 +31,8 @@ By = Literal["adam", "cma-es"]
 
 @dataclass(frozen=True)
 class Ggl:
-    """``by`` is how codes are searched, ``defence`` what is known to have been done to updates.
+    """``generator`` makes pictures of codes; there is no attack without one. ``by`` is how codes
+    are searched, ``defence`` what is known to have been done to updates.
 
     ``divergence`` weighs the codes' distance from N(0, 1) against the relative error of the
     gradient. ``step`` is Adam's, and the first deviation of CMA-ES.
@@ -39,7 +40,7 @@ class Ggl:
 
     name: ClassVar[str] = "ggl"
     usual: ClassVar[SearchBudget] = SearchBudget(300, restarts=2)
-    generator: Generator
+    generator: Generator | None = None
     by: By = "adam"
     defence: str = "none"
     divergence: float = 0.01
@@ -61,16 +62,10 @@ class Ggl:
     ) -> Attempt:
         """Search codes from the first numbers of ``start``, as many as the generator takes."""
         assert labels is not None
-        shape, latents = tuple(self.generator.shape), self.generator.latents
-        if shape != matching.shape:
-            expected = f"{matching.shape}, as the model's samples: train or bring another"
-            raise InvalidSetting("shape of the generator's pictures", shape, expected)
-        numbers = start.flatten(2)
-        if not 1 <= latents <= numbers.shape[2]:
-            expected = f"from 1 to {numbers.shape[2]:,}, the pixels of a picture"
-            raise InvalidSetting("latents of the generator", latents, expected)
+        self._check(matching)
+        codes = start.flatten(2)[..., : self._generator.latents].clone()
         found = self._adam if self.by == "adam" else self._evolved
-        codes, least = found(matching, labels, numbers[..., :latents].clone(), iterations, tell)
+        codes, least = found(matching, labels, codes, iterations, tell)
         with torch.no_grad():
             return Attempt(self._inputs(matching, codes), labels, least)
 
@@ -78,9 +73,29 @@ class Ggl:
         """A loss with a prior in it has no end: every start is made."""
         return torch.zeros(len(loss), dtype=torch.bool)
 
+    @property
+    def _generator(self) -> Generator:
+        if self.generator is None:
+            expected = (
+                "a generator: `eris train-prior ggl DATA` trains one for mnist, cifar10 and faces; "
+                "for other data call `invert` with `Ggl(generator=…)`, of principal components "
+                "(`PrincipalComponents.of`) or of your own"
+            )
+            raise InvalidSetting("prior of ggl", None, expected)
+        return self.generator
+
+    def _check(self, matching: Matching) -> None:
+        shape, latents = tuple(self._generator.shape), self._generator.latents
+        if shape != matching.shape:
+            expected = f"{matching.shape}, as the model's samples: train or bring another"
+            raise InvalidSetting("shape of the generator's pictures", shape, expected)
+        if not 1 <= latents <= math.prod(shape):
+            expected = f"from 1 to {math.prod(shape):,}, the numbers of a picture"
+            raise InvalidSetting("latents of the generator", latents, expected)
+
     def _inputs(self, matching: Matching, codes: Tensor) -> Tensor:
         """What the model is given: the generator's pictures, in the box of the samples."""
-        pictures = self.generator(codes.flatten(0, 1)).reshape(*codes.shape[:2], *matching.shape)
+        pictures = self._generator(codes.flatten(0, 1)).reshape(*codes.shape[:2], *matching.shape)
         low, high = torch.as_tensor(matching.low), torch.as_tensor(matching.high)
         return low + (high - low) * pictures
 

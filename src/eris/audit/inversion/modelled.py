@@ -69,8 +69,9 @@ def largest(trial: Tensor, observed: Tensor, weights: Tensor) -> Tensor:
     [[3.0, 0.0, 0.0]]
     """
     sizes = trial.detach().abs() * weights
-    places = sizes.argsort(1, descending=True, stable=True).argsort(1)
-    return trial * (places < (observed != 0).sum(1, keepdim=True))
+    count = (observed != 0).sum(1, keepdim=True)
+    least = sizes.sort(dim=1, descending=True).values.gather(1, count - 1)
+    return trial * (sizes >= least)
 
 
 DEFENCES: Mapping[str, Modelled] = {

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eris.audit.inversion import enhancement, inversion
+from eris.audit.inversion import enhancement, generator, inversion
+from eris.audit.inversion.ggl import Ggl
 from eris.audit.inversion.rog import Rog
 from eris.audit.inversion.search import Inversion, Tell
 from eris.audit.inversion.trained import PriorRecipe, TrainedPrior, load
@@ -42,6 +43,11 @@ PRIORS: Mapping[str, PriorKind] = {
         enhancement.RECIPES,
         enhancement.train,
         lambda recipe, trained: Rog(enhancement.network(recipe, trained)),
+    ),
+    "ggl": PriorKind(
+        generator.RECIPES,
+        generator.train,
+        lambda recipe, trained: Ggl(generator.generator(recipe, trained)),
     ),
 }
 """By the attack's name."""
