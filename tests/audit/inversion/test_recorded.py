@@ -59,6 +59,11 @@ def test_a_server_reads_single_samples_out_of_a_linear_layer() -> None:
     assert (update["LPIPS"], update["SSIM"]) == (None, None)  # 8 × 8 pixels are too few
 
 
+def test_rog_goes_without_a_network_on_data_that_none_is_trained_for() -> None:
+    found = rows(audited("fedavg", "rog", "server"), "rog")
+    assert found["server", "update"]["MSE"] < 0.5 * found["server", "random"]["MSE"]
+
+
 def test_an_aggregator_of_a_quarter_sees_a_quarter_and_no_update_of_its_own() -> None:
     found = rows(audited("eris", "idlg", "aggregator:0", "coalition:2"), "idlg")
     assert found["aggregator 0", "update"]["clients"] == 3

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.audit.inversion.rog import enlarged
+from eris.audit.inversion.rog import Rog, enlarged
 from eris.audit.inversion.search import Tell
 from eris.audit.inversion.trained import PriorRecipe, TrainedPrior, split
 from eris.audit.similarity import Lpips
@@ -64,15 +64,15 @@ class EnhancementNetwork(nn.Module):
         return found[..., :height, :width]
 
 
-def _recipe(data: str, colours: int, epochs: int, **changes: int | float) -> PriorRecipe:
-    numbers = {"colours": colours, "channels": 48, "deep": 64, "blocks": 2, "factor": 2,
+def _recipe(data: str, colours: int, epochs: int) -> PriorRecipe:
+    numbers = {"colours": colours, "channels": 32, "deep": 64, "blocks": 2, "factor": 2,
                "noise": 0.5}  # fmt: skip
-    return PriorRecipe("rog", data, "test", {**numbers, **changes}, epochs, 32, 1e-3)
+    return PriorRecipe("rog", data, "test", numbers, epochs, 32, 1e-3)
 
 
 RECIPES: Mapping[str, PriorRecipe] = {
     recipe.data: recipe
-    for recipe in (_recipe("mnist", 1, 4), _recipe("cifar10", 3, 12), _recipe("faces", 1, 40))
+    for recipe in (_recipe("mnist", 1, 3), _recipe("cifar10", 3, 6), _recipe("faces", 1, 150))
 }
 """By data set; faces are few."""
 
@@ -128,14 +128,14 @@ def degraded(images: Tensor, recipe: PriorRecipe, stream: Stream) -> Tensor:
     # Behind the normal numbers of the stream, so that none is used twice.
     strength = recipe.architecture["noise"] * stream.uniform(small.numel(), len(images))
     noise = torch.from_numpy(drawn) * torch.from_numpy(strength).float().view(-1, 1, 1, 1)
-    return enlarged(small + noise, height, width).clamp(0, 1)
+    return enlarged((small + noise).clamp(0, 1), height, width).clamp(0, 1)
 
 
-def network(recipe: PriorRecipe, trained: TrainedPrior) -> nn.Module:
-    """A trained network, ready for use."""
+def armed(recipe: PriorRecipe, trained: TrainedPrior) -> Rog:
+    """The attack with a trained network."""
     model = _built(recipe)
     model.load_state_dict(dict(trained.tensors))
-    return model.eval().requires_grad_(False)
+    return Rog(model.eval().requires_grad_(False), int(recipe.architecture["factor"]))
 
 
 def _built(recipe: PriorRecipe) -> EnhancementNetwork:

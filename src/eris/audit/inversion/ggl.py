@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eris.audit.inversion.generator import Generator
+from eris.audit.inversion.generator import Generator, generator
 from eris.audit.inversion.labels import candidates
 from eris.audit.inversion.matching import Matching, squared
 from eris.audit.inversion.modelled import DEFENCES
 from eris.audit.inversion.search import Attempt, SearchBudget, Tell
+from eris.audit.inversion.trained import PriorRecipe, TrainedPrior
 from eris.core.errors import InvalidSetting, library, one_of, require
 from eris.core.streams import Stream
 
@@ -144,6 +145,11 @@ class Ggl:
         best = np.array([evolution.result.xbest for evolution in evolutions])
         least = torch.tensor([evolution.result.fbest for evolution in evolutions])
         return torch.from_numpy(best).float().reshape(codes.shape), least
+
+
+def armed(recipe: PriorRecipe, trained: TrainedPrior) -> Ggl:
+    """The attack with a trained generator."""
+    return Ggl(generator(recipe, trained))
 
 
 def divergence(codes: Tensor) -> Tensor:

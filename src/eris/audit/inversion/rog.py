@@ -3,8 +3,8 @@ sense of security in federated learning", 2023): a small picture, enlarged.
 
 What is searched for is a picture with fewer pixels, uniform at the start, whose bicubic enlargement
 makes Σ(g′ − g)² small; fewer unknowns need fewer coordinates. Adam takes 100 steps of 0.05, which
-decay by a cosine. A network that was trained on such pictures then enhances what was found
-(:mod:`enhancement`). Labels are read off as iDLG does.
+decay by a cosine; after each the small picture is put back into its box. A network that was trained
+on such pictures (:mod:`enhancement`) then enhances what was found. Labels are read as iDLG does.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from eris.core.errors import InvalidSetting, require
 @dataclass(frozen=True, eq=False)
 class Rog:
     """``enhance`` takes pictures (count, channels, height, width) in [0, 1] and gives such; without
-    it the enlarged picture is the result. ``factor`` is how many pixels become one, each way."""
+    it the enlarged picture is the result. ``factor`` is how many pixels become one, each way: 2
+    below 64 pixels, else 4, unless another is given."""
 
     name: ClassVar[str] = "rog"
     usual: ClassVar[SearchBudget] = SearchBudget(100, restarts=1)
     enhance: nn.Module | None = None
-    factor: int = 4
+    factor: int | None = None
     step: float = 0.05
 
     def __post_init__(self) -> None:
-        require(self.factor >= 1, "factor", self.factor, "at least 1")
+        require(self.factor is None or self.factor >= 1, "factor", self.factor, "at least 1")
         require(self.step > 0, "step", self.step, "a number above 0")
 
     def labels(self, matching: Matching) -> list[Tensor]:
@@ -51,7 +52,8 @@ class Rog:
             raise InvalidSetting("shape of a sample", found, "(channels, height, width), an image")
         low, high = torch.as_tensor(matching.low), torch.as_tensor(matching.high)
         height, width = start.shape[3:]
-        rows, columns = -(-height // self.factor), -(-width // self.factor)
+        factor = self.factor or (2 if min(height, width) < 64 else 4)
+        rows, columns = -(-height // factor), -(-width // factor)
         small = torch.special.ndtr(start[..., :rows, :columns]).requires_grad_()
         adam = torch.optim.Adam([small], lr=self.step)
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
@@ -66,6 +68,8 @@ class Rog:
             small.grad = slope
             adam.step()
             decay.step()
+            with torch.no_grad():
+                small.clamp_(0, 1)
             tell(done / iterations)
         pictures = self.enhanced(enlarged(best, height, width).clamp(0, 1))
         return Attempt(low + (high - low) * pictures, labels, least)
@@ -76,14 +80,14 @@ class Rog:
         if self.enhance is None:
             return pictures
         try:
-            made: Tensor = self.enhance(pictures.flatten(0, 1))
+            made: Tensor = self.enhance(pictures.flatten(0, 1)).reshape(pictures.shape)
         except RuntimeError as refused:
             expected = (
-                "pictures that the enhancement network takes; name a network that was trained on "
-                f"such, or none ({str(refused).strip().partition(chr(10))[0]})"
+                "pictures that the enhancement network takes and gives; name a network that was "
+                f"trained on such, or none ({str(refused).strip().partition(chr(10))[0]})"
             )
             raise InvalidSetting("samples", tuple(pictures.shape[2:]), expected) from refused
-        return made.reshape(pictures.shape).clamp(0, 1)
+        return made.clamp(0, 1)
 
     def solved(self, matching: Matching, loss: Tensor) -> Tensor:
         """A small picture cannot match exactly: every start is made."""

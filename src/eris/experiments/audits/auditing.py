@@ -23,7 +23,7 @@ from eris.audit.completing import Completion
 from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
-from eris.audit.inversion import INVERSIONS, inversion
+from eris.audit.inversion import INVERSIONS
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.linkability import true_owners
@@ -37,6 +37,7 @@ from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
+from eris.experiments.audits.priors import armed
 from eris.experiments.runs.assembly import Assembly
 from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.store import finite
@@ -93,6 +94,8 @@ class Subject:
     """How clients train, where it is known."""
     trained: TrainedOn | None = None
     """What a client trained on, where more is known than of which candidates it had."""
+    data: str | None = None
+    """The data set's name, for attacks with a network that was trained on its like."""
 
     def __post_init__(self) -> None:
         agreed = self.settings.initial
@@ -252,7 +255,7 @@ def _reconstruction(name: str, audit: Audit) -> Attack:
         expected = "a run with aggregators, and an observer that is sent clients' updates"
         raise InvalidSetting(f"run for {name}", "without any", expected)
     return Reconstruction(
-        inversion(name), audit.samples, audit.observers, audit.thorough, asked.clients,
+        armed(name, subject.data), audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
         seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
     )  # fmt: skip
@@ -333,6 +336,7 @@ def subject_of(
             torch.as_tensor(data.inputs[data.parts[client]]),
             torch.as_tensor(data.targets[data.parts[client]]),
         ),
+        recipe.data.name,
     )
 
 

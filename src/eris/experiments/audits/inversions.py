@@ -1,9 +1,11 @@
 """Reconstruction of single images: how many each inversion finds, against what it sees.
 
 ``python -m eris.experiments.audits.inversions`` prints DLG and iDLG on MNIST (three 5 × 5
-convolutions of 12 channels, sigmoids, one linear layer, all weights U(−0.5, 0.5)) and cosine on
-CIFAR-10 (three 3 × 3 convolutions of 16, 32 and 32 channels, ReLU, one linear layer), one gradient
-of one image a row, with the control on random numbers beside each.
+convolutions of 12 channels, sigmoids, one linear layer, all weights U(−0.5, 0.5)), cosine and ROG
+on CIFAR-10 (three 3 × 3 convolutions of 16, 32 and 32 channels, ReLU, one linear layer), one
+gradient of one image a row, with the control on random numbers beside each. ROG needs its network
+(``eris train-prior rog cifar10``); ``--only factors`` shows what it finds without one, by how small
+its picture is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,14 +22,16 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.audit.inversion import Inverted, SearchBudget, inversion, invert
+from eris.audit.inversion import Inverted, Rog, SearchBudget, invert
 from eris.audit.inversion.judging import Likeness, likeness, pictures
 from eris.audit.inversion.matching import Mode
-from eris.audit.similarity import Lpips
+from eris.audit.inversion.search import Inversion
+from eris.audit.similarity import Lpips, Values
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.streams import Stream
 from eris.data import load_cifar10, load_mnist
 from eris.data.lpips import load_lpips
+from eris.experiments.audits.priors import armed
 from eris.experiments.audits.programs import asked, told
 from eris.experiments.figures import figure, say
 from eris.experiments.runs.progress import NOTE, bar
@@ -47,13 +51,30 @@ class InversionRow:
     share: float
     mode: Mode = "mask-aware"
     part: Part = "random"
+    factor: int | None = None
+    """Of ROG without its network."""
 
     @property
     def group(self) -> str:
         """What it is run by."""
+        if self.factor is not None:
+            return "factors"
         return self.attack if self.part == "random" else "contiguous"
 
+    @property
+    def name(self) -> str:
+        """Of the attack, with what is particular about it."""
+        return self.attack if self.factor is None else f"{self.attack}, 1/{self.factor}, plain"
 
+    def inversion(self) -> Inversion:
+        """The attack, with the network that it needs."""
+        if self.factor is not None:
+            return Rog(factor=self.factor)
+        return armed(self.attack, "cifar10" if self.attack in ON_COLOURS else "mnist")
+
+
+ON_COLOURS = ("cosine", "rog")
+"""Attacks that are shown on CIFAR-10, the others on MNIST."""
 ROWS = (
     InversionRow("dlg", 1.0),
     InversionRow("idlg", 1.0),
@@ -69,6 +90,13 @@ ROWS = (
     InversionRow("cosine", 0.5, "oblivious"),
     InversionRow("cosine", 0.125),
     InversionRow("cosine", 0.02),
+    InversionRow("rog", 1.0),
+    *(
+        InversionRow("rog", share, mode)
+        for share in (0.5, 0.25, 0.125, 0.02)
+        for mode in get_args(Mode)
+    ),
+    *(InversionRow("rog", share, factor=factor) for share in (1.0, 0.125) for factor in (2, 4)),
 )
 
 
@@ -80,6 +108,7 @@ class Inversions:
     restarts: int = 4
     iterations: int = 3000
     cosine_iterations: int = 1000
+    rog_iterations: int = 100
     only: str = "all"
     seed: int = 0
 
@@ -92,6 +121,8 @@ class Inversions:
         """Of one attack."""
         if attack == "cosine":
             return SearchBudget(self.cosine_iterations)
+        if attack == "rog":
+            return SearchBudget(self.rog_iterations)
         return SearchBudget(self.iterations, self.restarts)
 
 
@@ -139,9 +170,10 @@ class Victims:
 
     @classmethod
     def of(cls, attack: str, count: int, seed: int) -> Victims:
-        """The first training images of CIFAR-10 for cosine, else of MNIST."""
-        data = load_cifar10() if attack == "cosine" else load_mnist()
-        model = relu_network(seed) if attack == "cosine" else sigmoid_network(seed)
+        """The first training images of CIFAR-10 for some attacks, else of MNIST."""
+        colours = attack in ON_COLOURS
+        data = load_cifar10() if colours else load_mnist()
+        model = relu_network(seed) if colours else sigmoid_network(seed)
         found = data.train_images[:count].astype(np.float32) / 255
         shape = (count, 1, 28, 28) if found.ndim == 3 else found.shape
         images = torch.from_numpy(found.reshape(shape))
@@ -171,7 +203,7 @@ class Victims:
         return invert(
             self.model, functional.cross_entropy, {n: self.updates[n] for n in by_number},
             mask={n: seen[n] for n in by_number}, shape=self.images.shape[1:],
-            attack=inversion(row.attack), mode=row.mode, budget=budget, seed=seed, tell=tell,
+            attack=row.inversion(), mode=row.mode, budget=budget, seed=seed, tell=tell,
         )  # fmt: skip
 
 
@@ -190,6 +222,7 @@ class RowFigures:
         """As JSON has it."""
         return {
             **asdict(self.row),
+            "name": self.row.name,
             "images": len(self.found.mse),
             "reconstructed": self.found.reconstructed,
             "labels right": self.labels,
@@ -197,19 +230,29 @@ class RowFigures:
             **self.found.medians(),
             **{f"control {name}": value for name, value in self.control.medians().items()},
             "mean PSNR": float(self.found.psnr.mean()),
+            **_mean_and_deviation("LPIPS", self.found.lpips),
+            **_mean_and_deviation("control LPIPS", self.control.lpips),
             "cpu seconds an image": self.cpu_seconds / len(self.found.mse),
         }
+
+
+def _mean_and_deviation(name: str, values: Values | None) -> dict[str, float]:
+    """As the papers give it."""
+    if values is None:
+        return {}
+    return {f"mean {name}": float(values.mean()), f"deviation of {name}": float(values.std())}
 
 
 def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[RowFigures]:
     """All rows; ``tell`` hears of a row's name and of the share of it that is done."""
     lpips = Lpips(load_lpips().folder)
-    for row in ROWS:
-        if settings.only not in ("all", row.group):
-            continue
+    chosen = [row for row in ROWS if settings.only in ("all", row.group)]
+    for row in chosen:
+        row.inversion()  # a network that is not there is missed now, not after an hour
+    for row in chosen:
         victims = Victims.of(row.attack, settings.images, settings.seed)
         spent = time.process_time()
-        name = f"{row.attack} {row.share:g} {row.part} {row.mode}"
+        name = f"{row.name} {row.share:g} {row.part} {row.mode}"
         made = victims.inverted(
             row, settings.budget(row.attack), settings.seed,
             lambda share, name=name: tell(name, share),  # type: ignore[misc]
@@ -227,16 +270,18 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[R
 def as_table(found: Sequence[Mapping[str, Any]]) -> Table:
     """A line a row."""
     table = Table("attack", "seen", "mode", "MSE < 1e-4", "labels", "PSNR", "SSIM", "LPIPS",
-                  "control PSNR", "control LPIPS", "starts", "CPU s an image")  # fmt: skip
+                  "mean LPIPS", "control PSNR", "control LPIPS", "starts",
+                  "CPU s an image")  # fmt: skip
     for one in found:
         table.add_row(
-            one["attack"],
+            one["name"],
             f"{100 * one['share']:g} % {one['part']}",
             one["mode"],
             f"{one['reconstructed']} of {one['images']}",
             f"{one['labels right']} of {one['images']}",
             *(figure(one[name], ".1f") for name in ("PSNR",)),
             *(figure(one[name], ".3f") for name in ("SSIM", "LPIPS")),
+            " ± ".join(figure(one.get(f"{of} LPIPS"), ".3f") for of in ("mean", "deviation of")),
             figure(one["control PSNR"], ".1f"),
             figure(one["control LPIPS"], ".3f"),
             figure(one["mean starts"], ".1f"),
@@ -247,11 +292,12 @@ def as_table(found: Sequence[Mapping[str, Any]]) -> Table:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures; medians over images."""
-    options = ("images", "restarts", "iterations", "cosine_iterations", "only", "seed")
+    options = ("images", "restarts", "iterations", "cosine_iterations", "rog_iterations", "only",
+               "seed")  # fmt: skip
     module = "eris.experiments.audits.inversions"
     settings = asked(Inversions, module, __doc__, options, arguments)
     say(f"settings: {asdict(settings)}")
-    for attack in ("idlg", "cosine"):
+    for attack in ("idlg", "cosine", "rog"):
         victims = Victims.of(attack, 1, settings.seed)
         size = f"{parameter_count(victims.model):,} parameters"
         say(f"{attack}: {victims.source}; {size}; seed {settings.seed}")

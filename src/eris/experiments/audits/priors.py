@@ -13,9 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eris.audit.inversion import enhancement, generator, inversion
-from eris.audit.inversion.ggl import Ggl
-from eris.audit.inversion.rog import Rog
+from eris.audit.inversion import enhancement, generator, ggl, inversion
 from eris.audit.inversion.search import Inversion, Tell
 from eris.audit.inversion.trained import PriorRecipe, TrainedPrior, load
 from eris.audit.similarity import Lpips
@@ -42,12 +40,12 @@ PRIORS: Mapping[str, PriorKind] = {
     "rog": PriorKind(
         enhancement.RECIPES,
         enhancement.train,
-        lambda recipe, trained: Rog(enhancement.network(recipe, trained)),
+        enhancement.armed,
     ),
     "ggl": PriorKind(
         generator.RECIPES,
         generator.train,
-        lambda recipe, trained: Ggl(generator.generator(recipe, trained)),
+        ggl.armed,
     ),
 }
 """By the attack's name."""
