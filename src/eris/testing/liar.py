@@ -67,15 +67,18 @@ def made_up(message: Message) -> bool:
 
 
 def _results(member: Member, key: Key) -> list[Result]:
-    """In the owner's name for this round; if it owns the segment itself, for rounds that nobody
-    was permitted."""
+    """In the owner's name; if it owns the segment itself, for a round that there never is.
+
+    About its own shards an owner is believed, in any round that others may have reached by the
+    time they hear of it: as long as results are not signed, no law holds against that lie.
+    """
     agreement, replica = member.agreement, member.node.replica
     segment = agreement.segments(1)[key]
     rounds = (max(1, member.round), member.rounds, ABSURD)
     found = []
     for round in rounds:
         owner = agreement.view_at(round).owners[key[0]]
-        if owner == NOBODY or (owner == member.me and round <= member.round + 1):
+        if owner == NOBODY or (owner == member.me and round < ABSURD):
             continue
         included = frozenset(agreement.view_at(round).clients)
         count = agreement.coding.size(round, segment, min(included))

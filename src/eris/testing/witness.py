@@ -396,8 +396,12 @@ class Witness:
         view = self._view_of(round)
         if view != self._view_of(round - 1):
             return  # somebody may be new, and still on its way
-        if not set(view.owners) - {NOBODY} <= here:
+        owners = set(view.owners) - {NOBODY}
+        if not owners <= here:
             return  # all wait for an owner that does not come back, each by its own clock
+        later = [one.view.roles for epoch, one in self.views.items() if epoch > view.epoch]
+        if not all(owners <= set(roles) for roles in later):
+            return  # nobody waits for an owner that has no role any more, though it may be there
         if len(view.client_set & here) < self._least(view):
             return
         self.saw["a round is calm"] += 1

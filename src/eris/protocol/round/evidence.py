@@ -108,9 +108,11 @@ class Evidence:
 
     def outvoted(self, key: Key, mine: State) -> bool:
         """Whether the owner, or most of those that are through, hold one earlier state, and nobody
-        has this one: the last result here died with its owner, who has ended without it."""
+        has this one: the last result here died with its owner, who has ended without it.
+
+        An owner is not outvoted: what others said of themselves may be older than its result."""
         final = self._final.get(key, {})
-        if any(state[0] >= mine[0] for state in final.values()):
+        if self.owns(key, self.me, mine[0]) or any(s[0] >= mine[0] for s in final.values()):
             return False
         if final.get(self.agreement.view.owners[key[0]], (0, b""))[0]:
             return True
