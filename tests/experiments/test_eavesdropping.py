@@ -18,7 +18,13 @@ from torch import nn
 from eris.audit.inversion import Inverted
 from eris.core.errors import InvalidSetting
 from eris.experiments.audits import eavesdropping, tap_images
-from eris.experiments.audits.eavesdropping import estimates, follow, protections, rows
+from eris.experiments.audits.eavesdropping import (
+    estimates,
+    follow,
+    protections,
+    rows,
+    scaled,
+)
 from eris.experiments.audits.tap_images import Attacker, TappedImages, rebuilt, singles
 from eris.experiments.audits.tap_report import curves, tables
 from eris.experiments.audits.tap_training import (
@@ -121,6 +127,12 @@ def test_protection_is_the_mean_over_every_interception_that_there_can_be() -> N
         assert kept[name][at_half] == pytest.approx(mean, rel=1e-4), name
     assert kept["models, from zero"][-1] == pytest.approx(0, abs=1e-9)
     assert kept["increments, from zero"][-1] == pytest.approx(kept["measured"], rel=1e-5)
+
+
+def test_a_sum_that_is_not_shortened_is_the_estimate_of_who_hears_all() -> None:
+    course, rounds = made_up(), range(4)
+    *_, whole = scaled(course, rounds)
+    assert whole == pytest.approx(follow(course, course.initial, rounds, [True] * 4)[-1], abs=1e-5)
 
 
 @pytest.mark.usefixtures("few_images")

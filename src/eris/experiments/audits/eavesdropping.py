@@ -70,6 +70,8 @@ PATTERNS = 16
 """Interceptions that are drawn at γ, for the spread of accuracies after the last round."""
 INTERCEPTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
 """Over which protection is averaged exactly."""
+SCALES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""By which a tap that has test images may shorten the sum of what it heard."""
 AT_ONCE = 256
 """Test images in a pass: what fits the cache is fastest."""
 
@@ -136,6 +138,13 @@ def estimates(settings: TapExperiment, course: Taped) -> Estimates:
     )
 
 
+def scaled(course: Taped, heard: Sequence[int]) -> list[Vector]:
+    """x_0 and the increments of these rounds, together and shortened: a tap that adds them up goes
+    too far, since in the server's means most of what is one client's own cancels."""
+    total = course.increments[list(heard)].sum(axis=0, dtype=np.float64)
+    return [(course.initial + scale * total).astype(np.float32) for scale in SCALES]
+
+
 def protections(settings: TapExperiment, setting: Setting, course: Taped) -> dict[str, Any]:
     """‖x^c − x^a‖² after the last round: of a tap that starts at zero and hears all, beside (18);
     and exactly, over all interceptions of this client's rounds, by γ."""
@@ -199,23 +208,27 @@ def row(
         accuracy, found = Tester(assembly), estimates(settings, plain)
         client, taps = accuracy(found.client), {k: accuracy(m) for k, m in found.by_name.items()}
         sampled = [t for t, there in enumerate(noisy.sampled) if there]
+        some = [t for t, there in zip(found.rounds, found.heard[:, 0], strict=True) if there]
+        shortened = {"first": some, "first, all heard": found.rounds}
         under_noise = accuracy([noisy.client[t] for t in sampled])
         images = _images(settings, setting, assembly, (found, plain, noisy), folder)
-    return {
-        "setting": setting.label,
-        "rounds": [t + 1 for t in found.rounds],
-        "heard": found.heard[:, 0].tolist(),
-        "client": _end(client),
-        "taps": {name: _end(each) for name, each in taps.items()},
-        "client by round": client,
-        "taps by round": taps,
-        "interceptions": {name: accuracy(models) for name, models in found.last.items()},
-        "protection": protections(settings, setting, plain),
-        "client, NbAFL": _end(under_noise),
-        "client by round, NbAFL": under_noise,
-        "sigma": settings.sigma,
-        "images": images,
-    }
+        return {
+            "setting": setting.label,
+            "rounds": [t + 1 for t in found.rounds],
+            "heard": found.heard[:, 0].tolist(),
+            "client": _end(client),
+            "taps": {name: _end(each) for name, each in taps.items()},
+            "client by round": client,
+            "taps by round": taps,
+            "interceptions": {name: accuracy(models) for name, models in found.last.items()},
+            "scales": {"by": SCALES}
+            | {k: accuracy(scaled(plain, v)) for k, v in shortened.items()},
+            "protection": protections(settings, setting, plain),
+            "client, NbAFL": _end(under_noise),
+            "client by round, NbAFL": under_noise,
+            "sigma": settings.sigma,
+            "images": images,
+        }
 
 
 def _end(accuracies: Sequence[float]) -> float:

@@ -39,6 +39,7 @@ def _accuracies(found: Sequence[Row]) -> Table:
     table = Table("", "client", "paper", "from zero", "paper", "from the first model", "paper",
                   "from the first trained", "zero, all heard", "paper", "first, all heard",
                   "if models travel", "zero, other interceptions", "first, other interceptions",
+                  "first, best scale",
                   title="FLIP figure 1: test accuracy, %")  # fmt: skip
     for one in found:
         taps = one["taps"]
@@ -48,6 +49,7 @@ def _accuracies(found: Sequence[Row]) -> Table:
             percent(taps["trained"]), percent(taps["zero, all heard"]), _paper("all heard"),
             percent(taps["first, all heard"]), percent(taps["models"]),
             *(_spread(one["interceptions"][name]) for name in ("zero", "first")),
+            percent(max(one["scales"]["first"])),
         )  # fmt: skip
     return table
 
