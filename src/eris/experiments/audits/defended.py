@@ -192,9 +192,11 @@ def _run(
     seed: int, tell: Tell,
 ) -> tuple[Shown, ...]:  # fmt: skip
     subject, records = record(defence, victims, seed)
-    options = AuditOptions((defence.observer,), attacks=(attack.name,), seed=seed)
-    audit = Audit(subject, options, lambda done, of: tell(done / of))
-    audit.attacks = [reconstruction(attack, audit, mode=mode, sparse=defence.sparse, budget=budget)]
+    audit = Audit(
+        subject, AuditOptions((defence.observer,), seed=seed), lambda done, of: tell(done / of),
+        [lambda audit: reconstruction(attack, audit, mode=mode, sparse=defence.sparse,
+                                      budget=budget)],
+    )  # fmt: skip
     audit.take(1, records)
     report = audit.outcome(None).reports[attack.name]
     return report.shown  # type: ignore[attr-defined, no-any-return]
