@@ -93,7 +93,8 @@ class Defence:
 
     ``settings`` are the method's. With ``sparse`` a zero that was sent stands for what was not.
     ``together`` clients are in one run where the mean alone is seen; else all are. ``extra`` ones
-    take part where not everybody's messages come to the one who looks.
+    take part where not everybody's messages come to the one who looks. ``segment`` is how many
+    coordinates are quantised together, if not all.
     """
 
     label: str
@@ -104,6 +105,7 @@ class Defence:
     sparse: bool = False
     together: int = 0
     extra: int = 0
+    segment: int = 0
     paper: Printed | None = None
 
     @property
@@ -117,6 +119,7 @@ class Defence:
         """How it is had."""
         chosen = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         named = f"{self.method}, {chosen}" if chosen else self.method
+        named += f", segments of {self.segment}" if self.segment else ""
         return f"{named}; {self.mechanism}" if self.mechanism else named
 
 
@@ -219,6 +222,8 @@ def record(defence: Defence, victims: Victims, seed: int) -> tuple[Subject, list
     method = create(defence.method, **settings)
     # A mean of two is published only where members agree to it.
     agreed: dict[str, Any] = {"min_included": count} if 0 < defence.together < 3 else {}
+    if defence.segment:
+        agreed["segment_size"] = defence.segment
     federation = Federation(
         population, initial, method, rule=server_rule("fedavg", learning_rate=STEP),
         samples=[1] * count, seed=seed, **agreed,
