@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from torch import nn
 from torch.nn import functional
 
-from eris.cli.reproduce import PROGRAMS
+from eris.cli.reproduce import KEPT, PROGRAMS
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.experiments.audits import files
 from eris.experiments.audits import tables as audit_tables
@@ -331,7 +331,7 @@ def test_reproduce_audits_a_table_and_names_all_of_them(
 ) -> None:
     assert eris("reproduce", "--help") == 0
     listed = {word.strip(" ,.;") for word in eris.out.replace("│", " ").split()}
-    assert listed >= {*EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS}
+    assert listed >= {*EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT}
     base = {key: value for key, value in SMALL.items() if key != "engine.record"}
     rows = tuple(
         AuditRow(f"A = {count}", {"method.aggregators": count}, "55.6", ("aggregator",), at=count)

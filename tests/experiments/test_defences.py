@@ -18,7 +18,7 @@ from eris.core.streams import Stream
 from eris.experiments.audits import defences
 from eris.experiments.audits.defence_lines import DEFENCES
 from eris.experiments.audits.defences import DefenceSettings, line, lines, shown_as, summary
-from eris.experiments.audits.defended import ClippedNoise, Defence, TopK, Victims, attacked
+from eris.experiments.audits.defended import ClippedNoise, Defence, ImageClients, TopK, attacked
 from eris.training.torch import flatten
 
 COUNT = 16
@@ -54,15 +54,15 @@ class Looking:
 
 
 @pytest.fixture(scope="module")
-def tiny() -> Victims:
+def tiny() -> ImageClients:
     drawn = Stream(0, "images").uniform(0, COUNT * 64).reshape(COUNT, 1, 8, 8)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     labels = torch.arange(COUNT) % 10
-    return Victims(model, torch.from_numpy(drawn.astype(np.float32)), labels)
+    return ImageClients(model, torch.from_numpy(drawn.astype(np.float32)), labels)
 
 
-def gradient(victims: Victims, *places: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def gradient(victims: ImageClients, *places: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     chosen = list(places)
     loss = nn.functional.cross_entropy(
         victims.model(victims.images[chosen]), victims.labels[chosen]
@@ -71,7 +71,7 @@ def gradient(victims: Victims, *places: int) -> np.ndarray[Any, np.dtype[np.floa
     return torch.cat([piece.flatten() for piece in pieces]).numpy()
 
 
-def looked(defence: Defence, victims: Victims) -> tuple[list[Any], Looking]:
+def looked(defence: Defence, victims: ImageClients) -> tuple[list[Any], Looking]:
     attack = Looking()
     shown = attacked(defence, victims, attack, "mask-aware", None, 0, lambda share: None)
     return shown, attack
@@ -89,7 +89,7 @@ SHARE = {
 
 
 @pytest.mark.parametrize("defence", DEFENCES, ids=lambda defence: defence.label)
-def test_every_line_records_and_shows_its_share(defence: Defence, tiny: Victims) -> None:
+def test_every_line_records_and_shows_its_share(defence: Defence, tiny: ImageClients) -> None:
     shown, attack = looked(defence, tiny)
     pictures = sum(len(one.found) for one in shown)
     expected = {"server": COUNT, "aggregator:0": COUNT - 1, "member": COUNT}.get(defence.observer)
@@ -103,14 +103,14 @@ def test_every_line_records_and_shows_its_share(defence: Defence, tiny: Victims)
     assert attack.true
 
 
-def test_a_server_is_sent_gradients(tiny: Victims) -> None:
+def test_a_server_is_sent_gradients(tiny: ImageClients) -> None:
     _, attack = looked(DEFENCES[0], tiny)
     ((values, _),) = attack.true
     found = np.stack([gradient(tiny, place) for place in range(COUNT)])
     assert np.allclose(values.numpy(), found, atol=1e-6)
 
 
-def test_of_top_k_the_largest_are_seen(tiny: Victims) -> None:
+def test_of_top_k_the_largest_are_seen(tiny: ImageClients) -> None:
     line_ = next(one for one in DEFENCES if one.label == "top-k, sparsity 0.9")
     _, attack = looked(line_, tiny)
     ((values, seen),) = attack.true
@@ -121,7 +121,7 @@ def test_of_top_k_the_largest_are_seen(tiny: Victims) -> None:
         assert np.allclose(np.abs(values[place].numpy()[kept]), sizes[kept], atol=1e-6)
 
 
-def test_a_member_is_shown_means(tiny: Victims) -> None:
+def test_a_member_is_shown_means(tiny: ImageClients) -> None:
     of_four = next(one for one in DEFENCES if one.label == "the mean of 4 clients")
     shown, attack = looked(of_four, tiny)
     assert [one.clients for one in shown] == [4] * (COUNT // 4)
@@ -140,7 +140,7 @@ def test_clipping_comes_before_noise() -> None:
 
 
 def test_a_line_is_made_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Victims
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: ImageClients
 ) -> None:
     settings = DefenceSettings(only="ERIS, A = 8", images=COUNT, runs=str(tmp_path))
     made: list[str] = []

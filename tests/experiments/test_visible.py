@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from eris.audit.inversion import INVERSIONS
+from eris.audit.similarity import Lpips
 from eris.core.errors import InvalidSetting
+from eris.data.lpips import load_lpips
 from eris.experiments.audits import visible
 from eris.experiments.audits.defences import summary
 from eris.experiments.audits.visible import (
@@ -96,7 +98,7 @@ def test_points_are_made_once_written_and_drawn(
 def test_a_real_point_beats_its_control(tmp_path: Path) -> None:
     settings = VisibleSettings(attack="idlg", data="mnist", images=2, iterations=150)
     point = Point("mnist", "idlg", "mask-aware", 0.75)
-    lpips = visible.Lpips(visible.load_lpips().folder)
+    lpips = Lpips(load_lpips().folder)
     found = visible.measured(point, settings, lpips, lambda share: None)
     assert found["LPIPS"]["mean"] < found["control LPIPS"]["mean"] - 0.2
     assert found["below control"]["mean"] == pytest.approx(

@@ -155,21 +155,21 @@ class Altered:
 
 
 @dataclass(frozen=True, eq=False)
-class Victims:
+class ImageClients:
     """Images in [0, 1], one a client, with their labels, and the model they are trained on."""
 
     model: nn.Module
     images: Tensor
     labels: Tensor
 
-    def some(self, places: slice) -> Victims:
+    def some(self, places: slice) -> ImageClients:
         """Some of them."""
-        return Victims(self.model, self.images[places], self.labels[places])
+        return ImageClients(self.model, self.images[places], self.labels[places])
 
 
 def attacked(
     defence: Defence,
-    victims: Victims,
+    victims: ImageClients,
     attack: Inversion,
     mode: Mode,
     budget: SearchBudget | None,
@@ -191,7 +191,7 @@ def attacked(
 
 
 def _run(
-    defence: Defence, victims: Victims, attack: Inversion, mode: Mode, budget: SearchBudget | None,
+    defence: Defence, victims: ImageClients, attack: Inversion, mode: Mode, budget: SearchBudget | None,
     seed: int, tell: Tell,
 ) -> tuple[Shown, ...]:  # fmt: skip
     subject, records = record(defence, victims, seed)
@@ -205,7 +205,7 @@ def _run(
     return report.shown  # type: ignore[attr-defined, no-any-return]
 
 
-def record(defence: Defence, victims: Victims, seed: int) -> tuple[Subject, list[Any]]:
+def record(defence: Defence, victims: ImageClients, seed: int) -> tuple[Subject, list[Any]]:
     """A round of real messages, and what an audit has beside them."""
     count = len(victims.images)
     parts = [np.array([number]) for number in range(count)]

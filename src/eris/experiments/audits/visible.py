@@ -32,7 +32,7 @@ from eris.core.streams import Stream
 from eris.data import ImageData, load_cifar10, load_faces, load_mnist
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.defences import summary
-from eris.experiments.audits.defended import Victims, as_images
+from eris.experiments.audits.defended import ImageClients, as_images
 from eris.experiments.audits.inversions import relu_network, sigmoid_network
 from eris.experiments.audits.priors import armed
 from eris.experiments.audits.programs import asked, told
@@ -119,7 +119,7 @@ class VisibleSettings:
         return self.root / f"{point.data}-{point.attack}-{point.mode}-{point.share:g}-{digest}.json"
 
 
-def victims(point: Point, count: int, seed: int) -> Victims:
+def victims(point: Point, count: int, seed: int) -> ImageClients:
     """The first training images of a data set (faces: of as many people), and the network."""
     data = DATA[point.data]()
     every = max(1, len(data.train_images) // count) if point.data == "faces" else 1
@@ -128,10 +128,10 @@ def victims(point: Point, count: int, seed: int) -> Victims:
     build = sigmoid_network if "dlg" in point.attack else relu_network
     channels, side = images.shape[1:3]
     model = build(seed, channels, side, int(data.train_labels.max()) + 1)
-    return Victims(model, images, torch.from_numpy(labels.astype(np.int64)))
+    return ImageClients(model, images, torch.from_numpy(labels.astype(np.int64)))
 
 
-def gradients(given: Victims) -> dict[int, Tensor]:
+def gradients(given: ImageClients) -> dict[int, Tensor]:
     """What each of them sends, by number."""
     parts = [np.array([number]) for number in range(len(given.images))]
     trainers = torch_clients(given.model, given.images, given.labels, parts, learning_rate=1.0)
