@@ -326,6 +326,13 @@ def test_transcripts_of_other_settings_or_messages_say_where(root: Path) -> None
         files.load(root / "flipped" / TRANSCRIPT)
 
 
+def test_an_attack_is_chosen_where_there_is_a_choice(eris: Eris) -> None:
+    assert eris("reproduce", "mnist", "--attack", "rog") == 2
+    assert "chosen in audit-defences and audit-visible only" in " ".join(eris.err.split())
+    assert eris("reproduce", "audit-visible", "--attack", "rogue") == 2
+    assert "attack is 'rogue'; expected one of" in " ".join(eris.err.split())
+
+
 def test_reproduce_audits_a_table_and_names_all_of_them(
     eris: Eris, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,8 +191,8 @@ def attacked(
 
 
 def _run(
-    defence: Defence, victims: ImageClients, attack: Inversion, mode: Mode, budget: SearchBudget | None,
-    seed: int, tell: Tell,
+    defence: Defence, victims: ImageClients, attack: Inversion, mode: Mode,
+    budget: SearchBudget | None, seed: int, tell: Tell,
 ) -> tuple[Shown, ...]:  # fmt: skip
     subject, records = record(defence, victims, seed)
     audit = Audit(
