@@ -32,6 +32,11 @@ PROGRAMS = {
     "audit-completion": "eris.experiments.audits.completion_grid",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
+KEPT = {
+    "audit-defences": "eris.experiments.audits.defences",
+    "audit-visible": "eris.experiments.audits.visible",
+}
+"""The same, for an attack of one's choice; every line of these is kept."""
 EAVESDROPPER = "eavesdropper"
 
 
@@ -42,7 +47,7 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv, audit-completion or eavesdropper."
+            "audit-spv, audit-completion, audit-defences, audit-visible or eavesdropper."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -53,6 +58,9 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="eavesdropper: on few samples, in minutes.")
     ] = False,
+    attack: Annotated[
+        str | None, typer.Option(help="audit-defences, audit-visible: cosine, idlg, rog or ggl.")
+    ] = None,
     runs: RunsOption = None,
 ) -> None:
     """Run an experiment of the papers and print its figures beside the paper's.
@@ -80,6 +88,9 @@ def reproduce(
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     if quick and name != EAVESDROPPER:
         raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
+    if attack is not None and name not in KEPT:
+        expected = f"none: it is chosen in {' and '.join(KEPT)} only"
+        raise InvalidSetting("--attack", attack, expected)
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
@@ -88,6 +99,11 @@ def reproduce(
     elif name in PROGRAMS:
         for seed in numbers:
             importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed)])
+    elif name in KEPT:
+        chosen_attack = [] if attack is None else ["--attack", attack]
+        for seed in numbers:
+            module = importlib.import_module(KEPT[name])
+            module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 
@@ -95,7 +111,7 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, EAVESDROPPER)
+        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from eris.audit.inversion.observed import Target, contributions, mean, neighbours
+from eris.audit.inversion.observed import ObservedUpdate, contributions, mean, neighbours
 from eris.audit.linkability import true_owners
 from eris.audit.neighbour import Neighbourhood, NeighbourSight
 from eris.audit.watch import Sight, Watch
@@ -64,7 +64,7 @@ def neighbour_sight(
     return sight
 
 
-def check_gradients(subject: Subject, targets: list[Target]) -> None:
+def check_gradients(subject: Subject, targets: list[ObservedUpdate]) -> None:
     assert targets
     for target in targets:
         found = np.where(target.seen, gradient(subject, target.clients), 0)

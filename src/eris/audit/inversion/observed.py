@@ -26,7 +26,7 @@ FIRST = 1
 
 
 @dataclass(frozen=True, eq=False)
-class Target:
+class ObservedUpdate:
     """An update as an observer has it; ``clients`` are those whose samples it is of."""
 
     observer: int
@@ -42,7 +42,7 @@ class Target:
 
 def contributions(
     sight: Sight, observer: int, own: frozenset[int], clients: Sequence[int], *, sparse: bool
-) -> Iterator[Target]:
+) -> Iterator[ObservedUpdate]:
     """Of each client, what reached an observer of its own contributions.
 
     Where clients withhold what gives most away, and where ``sparse`` says that what they send is
@@ -65,7 +65,7 @@ def contributions(
         )  # fmt: skip
 
 
-def mean(sight: Sight, observer: int) -> Target | None:
+def mean(sight: Sight, observer: int) -> ObservedUpdate | None:
     """The mean that was published of a round, if it can be taken for one update."""
     told = sight.averaged(observer)
     # Where clients have masks of their own, every coordinate is the mean of others of them.
@@ -90,7 +90,7 @@ def neighbours(
     told: Mapping[int, tuple[int, int]],
     *,
     sparse: bool,
-) -> Iterator[Target]:
+) -> Iterator[ObservedUpdate]:
     """Of each node the first piece that came; several of one node cannot be told to be so.
 
     ``told`` are the samples and steps of clients: nothing in a share says them, so the attacker is
@@ -110,10 +110,10 @@ def neighbours(
 def _target(
     sight: Sight | NeighbourSight, observer: int, clients: tuple[int, ...], samples: int,
     steps: int, places: Indices, values: Vector, sparse: bool,
-) -> Target:  # fmt: skip
+) -> ObservedUpdate:  # fmt: skip
     whole, seen = np.zeros(len(sight.model), np.float32), np.zeros(len(sight.model), bool)
     whole[places], seen[places] = values, values != 0 if sparse else True
-    return Target(observer, sight.round, clients, samples, steps, whole, seen, sight.model)
+    return ObservedUpdate(observer, sight.round, clients, samples, steps, whole, seen, sight.model)
 
 
 def _check_basis(sight: Sight) -> None:

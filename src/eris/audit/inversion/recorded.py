@@ -27,7 +27,7 @@ from eris.audit.inversion.judging import (
     pictures,
 )
 from eris.audit.inversion.matching import Matching, Mode
-from eris.audit.inversion.observed import Target, contributions, mean, neighbours
+from eris.audit.inversion.observed import ObservedUpdate, contributions, mean, neighbours
 from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
 from eris.audit.inversion.simulation import Simulation
 from eris.audit.neighbour import NeighbourSight
@@ -121,7 +121,7 @@ class Reconstruction:
         self.observers, self.watching, self.clients = observers, tuple(watching), tuple(clients)
         self.local, self.lpips, self.budget = local, lpips, budget
         self.seed, self.tell = seed, tell
-        self._targets: list[Target] = []
+        self._targets: list[ObservedUpdate] = []
         self._why = "seen by none"
         dims = tuple(d for d in range(samples.inputs.dim()) if d != 1 or samples.inputs.dim() < 4)
         self._low = samples.inputs.amin(dims, keepdim=True)[0]
@@ -162,7 +162,7 @@ class Reconstruction:
         samples = len(self.truth(client)[0])
         return samples, 1 if self.local is None else self.local.local_steps(samples)
 
-    def _note(self, targets: Iterable[Target]) -> bool:
+    def _note(self, targets: Iterable[ObservedUpdate]) -> bool:
         """Keep those that are of few samples; false if there was none at all."""
         some = False
         # Behind the parameters lie averaged statistics, which are no gradient.
@@ -187,10 +187,10 @@ class Reconstruction:
                 "`--samples`, or name such an observer with `--as`"
             )
             raise InvalidSetting(f"updates that {self.name} could invert", self._why, expected)
-        alike: dict[tuple[int, int, bytes], list[Target]] = defaultdict(list)
+        alike: dict[tuple[int, int, bytes], list[ObservedUpdate]] = defaultdict(list)
         for target in self._targets:
             alike[target.samples, target.steps, target.model.tobytes()].append(target)
-        pairs: list[tuple[Target, Inverted, int]] = []
+        pairs: list[tuple[ObservedUpdate, Inverted, int]] = []
         for number, ((count, steps, _), group) in enumerate(alike.items()):
             made = self._attacked(group, count, steps, number / len(alike), 1 / len(alike))
             pairs += [(target, made, place) for place, target in enumerate(group)]
@@ -202,7 +202,7 @@ class Reconstruction:
         return ReconstructionReport(self.name, shown, self.lpips)
 
     def _attacked(
-        self, group: list[Target], count: int, steps: int, done: float, width: float
+        self, group: list[ObservedUpdate], count: int, steps: int, done: float, width: float
     ) -> Inverted:
         flat = self.samples.flat
         rate = unrolled(self.local, steps, self.name)
@@ -225,7 +225,7 @@ class Reconstruction:
             tell=lambda share: self.tell(done + width * share),
         )  # fmt: skip
 
-    def _shown(self, number: int, pairs: list[tuple[Target, Inverted, int]]) -> Shown:
+    def _shown(self, number: int, pairs: list[tuple[ObservedUpdate, Inverted, int]]) -> Shown:
         originals: list[Pictures] = []
         found: list[Pictures] = []
         control: list[Pictures] = []

@@ -168,10 +168,17 @@ class Outcome:
 
 
 class Audit:
-    """An audit under way: rounds go in, an outcome comes out."""
+    """An audit under way: rounds go in, an outcome comes out.
+
+    ``makers`` make other attacks than those that the options name.
+    """
 
     def __init__(
-        self, subject: Subject, options: AuditOptions, tell: Tell = lambda done, of: None
+        self,
+        subject: Subject,
+        options: AuditOptions,
+        tell: Tell = lambda done, of: None,
+        makers: Sequence[Callable[[Audit], Attack]] | None = None,
     ) -> None:
         self.subject, self.options, self.samples = subject, options, subject.samples
         self.tell = tell
@@ -190,7 +197,8 @@ class Audit:
         self.truths: list[Truth] = []
         """Told all messages of every round, for the statistics of attacks that need the truth."""
         self.watch = self._watch()
-        self.attacks = [ATTACKS[name](self) for name in options.attacks or USUAL]
+        chosen = [ATTACKS[name] for name in options.attacks or USUAL]
+        self.attacks = [make(self) for make in (chosen if makers is None else makers)]
 
     def _watch(self) -> Watch | Neighbourhood:
         subject, settings = self.subject, self.subject.settings

@@ -30,7 +30,7 @@ from eris.core.errors import InvalidSetting, one_of
 from eris.data import load_cifar10
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.defence_lines import DEFENCES, RANDOM
-from eris.experiments.audits.defended import Defence, Victims, as_images, attacked
+from eris.experiments.audits.defended import Defence, ImageClients, as_images, attacked
 from eris.experiments.audits.inversions import relu_network
 from eris.experiments.audits.priors import armed
 from eris.experiments.audits.programs import asked, told
@@ -85,13 +85,13 @@ class DefenceSettings:
         return runs_root(Path(self.runs) if self.runs else None) / FOLDER / name
 
 
-def victims(defence: Defence, settings: DefenceSettings) -> Victims:
+def victims(defence: Defence, settings: DefenceSettings) -> ImageClients:
     """The first training images of CIFAR-10 and the network; whole groups where means are seen."""
     data, count = load_cifar10(), settings.images + defence.extra
     if defence.together:
         count -= count % defence.together
     labels = torch.from_numpy(data.train_labels[:count].astype(np.int64))
-    return Victims(relu_network(settings.seed), as_images(data.train_images[:count]), labels)
+    return ImageClients(relu_network(settings.seed), as_images(data.train_images[:count]), labels)
 
 
 def summary(values: Iterable[float]) -> dict[str, float]:

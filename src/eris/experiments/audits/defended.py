@@ -93,7 +93,8 @@ class Defence:
 
     ``settings`` are the method's. With ``sparse`` a zero that was sent stands for what was not.
     ``together`` clients are in one run where the mean alone is seen; else all are. ``extra`` ones
-    take part where not everybody's messages come to the one who looks.
+    take part where not everybody's messages come to the one who looks. ``segment`` is how many
+    coordinates are quantised together, if not all.
     """
 
     label: str
@@ -104,6 +105,7 @@ class Defence:
     sparse: bool = False
     together: int = 0
     extra: int = 0
+    segment: int = 0
     paper: Printed | None = None
 
     @property
@@ -117,6 +119,7 @@ class Defence:
         """How it is had."""
         chosen = ", ".join(f"{name} {value}" for name, value in self.settings.items())
         named = f"{self.method}, {chosen}" if chosen else self.method
+        named += f", segments of {self.segment}" if self.segment else ""
         return f"{named}; {self.mechanism}" if self.mechanism else named
 
 
@@ -152,21 +155,21 @@ class Altered:
 
 
 @dataclass(frozen=True, eq=False)
-class Victims:
+class ImageClients:
     """Images in [0, 1], one a client, with their labels, and the model they are trained on."""
 
     model: nn.Module
     images: Tensor
     labels: Tensor
 
-    def some(self, places: slice) -> Victims:
+    def some(self, places: slice) -> ImageClients:
         """Some of them."""
-        return Victims(self.model, self.images[places], self.labels[places])
+        return ImageClients(self.model, self.images[places], self.labels[places])
 
 
 def attacked(
     defence: Defence,
-    victims: Victims,
+    victims: ImageClients,
     attack: Inversion,
     mode: Mode,
     budget: SearchBudget | None,
@@ -188,19 +191,21 @@ def attacked(
 
 
 def _run(
-    defence: Defence, victims: Victims, attack: Inversion, mode: Mode, budget: SearchBudget | None,
-    seed: int, tell: Tell,
+    defence: Defence, victims: ImageClients, attack: Inversion, mode: Mode,
+    budget: SearchBudget | None, seed: int, tell: Tell,
 ) -> tuple[Shown, ...]:  # fmt: skip
     subject, records = record(defence, victims, seed)
-    options = AuditOptions((defence.observer,), attacks=(attack.name,), seed=seed)
-    audit = Audit(subject, options, lambda done, of: tell(done / of))
-    audit.attacks = [reconstruction(attack, audit, mode=mode, sparse=defence.sparse, budget=budget)]
+    audit = Audit(
+        subject, AuditOptions((defence.observer,), seed=seed), lambda done, of: tell(done / of),
+        [lambda audit: reconstruction(attack, audit, mode=mode, sparse=defence.sparse,
+                                      budget=budget)],
+    )  # fmt: skip
     audit.take(1, records)
     report = audit.outcome(None).reports[attack.name]
     return report.shown  # type: ignore[attr-defined, no-any-return]
 
 
-def record(defence: Defence, victims: Victims, seed: int) -> tuple[Subject, list[Any]]:
+def record(defence: Defence, victims: ImageClients, seed: int) -> tuple[Subject, list[Any]]:
     """A round of real messages, and what an audit has beside them."""
     count = len(victims.images)
     parts = [np.array([number]) for number in range(count)]
@@ -217,6 +222,8 @@ def record(defence: Defence, victims: Victims, seed: int) -> tuple[Subject, list
     method = create(defence.method, **settings)
     # A mean of two is published only where members agree to it.
     agreed: dict[str, Any] = {"min_included": count} if 0 < defence.together < 3 else {}
+    if defence.segment:
+        agreed["segment_size"] = defence.segment
     federation = Federation(
         population, initial, method, rule=server_rule("fedavg", learning_rate=STEP),
         samples=[1] * count, seed=seed, **agreed,

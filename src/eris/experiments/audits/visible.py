@@ -32,7 +32,7 @@ from eris.core.streams import Stream
 from eris.data import ImageData, load_cifar10, load_faces, load_mnist
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.defences import summary
-from eris.experiments.audits.defended import Victims, as_images
+from eris.experiments.audits.defended import ImageClients, as_images
 from eris.experiments.audits.inversions import relu_network, sigmoid_network
 from eris.experiments.audits.priors import armed
 from eris.experiments.audits.programs import asked, told
@@ -77,6 +77,8 @@ class VisibleSettings:
     seed: int = 0
     runs: str = ""
     picture: str = ""
+    measured: str = ""
+    """Where the points go that :mod:`eris.theory.reconstruction` is to read."""
 
     def __post_init__(self) -> None:
         if self.data not in (known := ["all", *DATA]):
@@ -117,7 +119,7 @@ class VisibleSettings:
         return self.root / f"{point.data}-{point.attack}-{point.mode}-{point.share:g}-{digest}.json"
 
 
-def victims(point: Point, count: int, seed: int) -> Victims:
+def victims(point: Point, count: int, seed: int) -> ImageClients:
     """The first training images of a data set (faces: of as many people), and the network."""
     data = DATA[point.data]()
     every = max(1, len(data.train_images) // count) if point.data == "faces" else 1
@@ -126,10 +128,10 @@ def victims(point: Point, count: int, seed: int) -> Victims:
     build = sigmoid_network if "dlg" in point.attack else relu_network
     channels, side = images.shape[1:3]
     model = build(seed, channels, side, int(data.train_labels.max()) + 1)
-    return Victims(model, images, torch.from_numpy(labels.astype(np.int64)))
+    return ImageClients(model, images, torch.from_numpy(labels.astype(np.int64)))
 
 
-def gradients(given: Victims) -> dict[int, Tensor]:
+def gradients(given: ImageClients) -> dict[int, Tensor]:
     """What each of them sends, by number."""
     parts = [np.array([number]) for number in range(len(given.images))]
     trainers = torch_clients(given.model, given.images, given.labels, parts, learning_rate=1.0)
@@ -155,7 +157,8 @@ def measured(
     seen = masks(len(updates), len(updates[0]), point.share, settings.seed)
     made = invert(
         given.model, functional.cross_entropy, updates, mask=seen, shape=given.images.shape[1:],
-        attack=armed(point.attack, point.data), mode=point.mode, budget=settings.budget(point.attack),
+        attack=armed(point.attack, point.data), mode=point.mode,
+        budget=settings.budget(point.attack),
         seed=settings.seed, tell=tell,
     )  # fmt: skip
     original = pictures(given.images, 0.0, 1.0)
@@ -250,9 +253,31 @@ def draw(found: Sequence[Mapping[str, Any]], path: Path) -> Path:
     return saved(picture, path)
 
 
+def as_toml(found: Sequence[Mapping[str, Any]], settings: VisibleSettings) -> str:
+    """The points as :func:`eris.theory.reconstruction.measurements` reads them; seen whole, a point
+    is of both modes."""
+    lines = [
+        "# Written by `python -m eris.experiments.audits.visible --measured FILE`, with",
+        f"# {asdict(settings) | {'runs': '', 'measured': ''}}.",
+    ]
+    for one in found:
+        for mode in get_args(Mode) if one["share"] == 1 else (one["mode"],):
+            lines += [
+                "",
+                "[[points]]",
+                *(f'{name} = "{one[name]}"' for name in ("data", "attack")),
+                f'mode = "{mode}"',
+                *(f"{name} = {one[name]}" for name in ("share", "images")),
+                f"lpips = {one['LPIPS']['mean']:.4f}",
+                f"below = {one['below control']['mean']:.4f}",
+                f"interval = {one['below control']['interval']:.4f}",
+            ]
+    return "\n".join(lines) + "\n"
+
+
 def main(given: list[str] | None = None) -> None:
     """Print the table and draw the curves."""
-    names = ("attack", "data", "images", "iterations", "seed", "runs", "picture")
+    names = ("attack", "data", "images", "iterations", "seed", "runs", "picture", "measured")
     settings = asked(VisibleSettings, __name__, __doc__, names, given)
     for attack, data in dict.fromkeys((point.attack, point.data) for point in settings.points):
         model = victims(Point(data, attack, "mask-aware", 1.0), 2, settings.seed).model
@@ -271,6 +296,8 @@ def main(given: list[str] | None = None) -> None:
         found, Path(settings.picture) if settings.picture else settings.root / "visible.png"
     )
     say(f"Picture: {path}")
+    if settings.measured:
+        Path(settings.measured).write_text(as_toml(found, settings), encoding="utf-8")
 
 
 if __name__ == "__main__":
