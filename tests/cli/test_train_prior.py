@@ -66,10 +66,11 @@ def test_unknown_kinds_and_data_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     eris = Eris(monkeypatch, capsys)
-    assert "kind of network is 'rgo'; expected one of rog" in eris.refused(
+    assert "kind of network is 'rgo'; expected one of rog, ggl" in eris.refused(
         "train-prior", "rgo", "mnist"
     )
     said = eris.refused("train-prior", "rog", "cifra10")
     assert "data set for rog is 'cifra10'" in said
     assert "did you mean 'cifar10'" in said
+    assert "data set for ggl is 'imdb'" in eris.refused("train-prior", "ggl", "imdb")
     assert not (cache_root() / "trained" / "rgo").exists()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,10 @@ from eris.audit.completing import Completion
 from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
-from eris.audit.inversion import INVERSIONS
+from eris.audit.inversion import INVERSIONS, Ggl
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
+from eris.audit.inversion.search import Inversion
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
@@ -43,6 +44,7 @@ from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.store import finite
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
+from eris.protocol.schemes import Pruned
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
 from eris.training.gradients import Loss
@@ -255,10 +257,20 @@ def _reconstruction(name: str, audit: Audit) -> Attack:
         expected = "a run with aggregators, and an observer that is sent clients' updates"
         raise InvalidSetting(f"run for {name}", "without any", expected)
     return Reconstruction(
-        armed(name, subject.data), audit.samples, audit.observers, audit.thorough, asked.clients,
+        _knowing(armed(name, subject.data), subject),
+        audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
         seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
     )  # fmt: skip
+
+
+def _knowing(attack: Inversion, subject: Subject) -> Inversion:
+    """An attack that models what was done to updates, told what this run's method does."""
+    if not isinstance(attack, Ggl):
+        return attack
+    if isinstance(getattr(subject.settings, "scheme", None), Pruned):
+        return replace(attack, defence="pruned")
+    return attack if subject.claim is None else replace(attack, defence="noisy")
 
 
 def _lpips() -> Lpips | None:
