@@ -4,8 +4,9 @@
 and four samples (MNIST, ReLU, one step), beside one dense singular value decomposition of the
 layer, taken in turn. ``…_images_per_minute_over_one_by_one``: what attacking many images at once
 gains. The same images are attacked by our own loop one after another and in one pass, in turn, for
-the same number of iterations, by DLG and iDLG on MNIST and by cosine on CIFAR-10 (the networks of
-``eris.experiments.audits.inversions``). All times are CPU seconds on one thread.
+the same number of iterations, by DLG and iDLG on MNIST and by cosine and ROG (without its
+enhancement network) on CIFAR-10 (the networks of ``eris.experiments.audits.inversions``). All times
+are CPU seconds on one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ from eris.experiments.audits.completion_cases import case
 from eris.experiments.audits.inversions import InversionRow, Victims
 
 SHARDS, SAMPLES = 16, 4
-INVERSIONS = ("idlg", "dlg", "cosine")
+INVERSIONS = {
+    "idlg": InversionRow("idlg", 1.0),
+    "dlg": InversionRow("dlg", 1.0),
+    "cosine": InversionRow("cosine", 1.0),
+    "rog": InversionRow("rog", 1.0, factor=2),
+}
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
@@ -62,7 +68,7 @@ def seconds(victims: Victims, attack: str, iterations: int, at_once: int) -> flo
     """CPU seconds of one start of every image and of its control."""
     before = process_time()
     budget = SearchBudget(iterations, at_once=at_once)
-    victims.inverted(InversionRow(attack, 1.0), budget, 0, lambda share: None)
+    victims.inverted(INVERSIONS[attack], budget, 0, lambda share: None)
     return process_time() - before
 
 
