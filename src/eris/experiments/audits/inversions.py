@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -87,8 +88,7 @@ class InversionRow:
         if self.factor is not None:
             return Rog(factor=self.factor)
         if self.components is not None:
-            images, _, _ = pixels(self.data, "test")
-            return Ggl(PrincipalComponents.of(images, self.components))
+            return Ggl(components(self.data, self.components))
         return armed(self.attack, self.data)
 
 
@@ -250,6 +250,12 @@ def pixels(data: str, part: Literal["train", "test"]) -> tuple[Tensor, Tensor, s
     if data == "digits":
         made = functional.interpolate(made, (28, 28), mode="bilinear", align_corners=False)
     return made, torch.from_numpy(labels.astype(np.int64)), found.source
+
+
+@cache
+def components(data: str, count: int) -> PrincipalComponents:
+    """A prior from images that no client has."""
+    return PrincipalComponents.of(pixels(data, "test")[0], count)
 
 
 @dataclass(frozen=True, eq=False)
