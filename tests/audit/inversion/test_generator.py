@@ -66,7 +66,7 @@ def test_all_components_leave_nothing_out() -> None:
 
 def recipe(**changes: Any) -> PriorRecipe:
     numbers = {"colours": 1, "height": 14, "width": 14, "latents": 2, "mirrored": 0}
-    return replace(PriorRecipe("ggl", "mnist", "test", numbers, 10, 16, 5e-3), **changes)
+    return replace(PriorRecipe("ggl", "mnist", "test", numbers, 5, 32, 5e-3), **changes)
 
 
 def small(count: int) -> Tensor:
@@ -75,13 +75,14 @@ def small(count: int) -> Tensor:
 
 def test_training_lowers_the_error_of_pictures_not_trained_on() -> None:
     told: list[float] = []
-    trained = train(recipe(), small(400), LPIPS, told.append)
+    eight = recipe(architecture={**recipe().architecture, "latents": 8})
+    trained = train(eight, small(1500), LPIPS, told.append)
     figures = trained.figures
-    assert figures["held-out images"] == 40
+    assert figures["held-out images"] == 150
     assert figures["MSE"] < 0.95 * figures["MSE of principal components"]
-    assert figures["LPIPS"] < figures["LPIPS of principal components"]
+    assert figures["LPIPS"] < 0.7 * figures["LPIPS of principal components"]
     assert told[-1] == 1
-    made = generator(recipe(), trained)(torch.zeros(3, 2))
+    made = generator(eight, trained)(torch.zeros(3, 8))
     assert made.shape == (3, 1, 14, 14)
 
 
@@ -116,7 +117,7 @@ def test_the_bound_is_that_of_a_normal_likelihood() -> None:
         deviation = (logarithm / 2).exp()
         again, found = variational(encoder, decoder, images, noise)
         torch.testing.assert_close(again, decoder(mean + deviation * noise))
-        likely = torch.distributions.Normal(again, (again - images).square().mean().sqrt())
+        likely: Any = torch.distributions.Normal(again, (again - images).square().mean().sqrt())
         code = torch.distributions.Normal(mean, deviation)
         standard = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
         apart = torch.distributions.kl_divergence(code, standard).sum()

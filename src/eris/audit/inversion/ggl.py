@@ -40,7 +40,7 @@ class Ggl:
     """
 
     name: ClassVar[str] = "ggl"
-    usual: ClassVar[SearchBudget] = SearchBudget(300, restarts=2)
+    usual: ClassVar[SearchBudget] = SearchBudget(300, restarts=1)
     generator: Generator | None = None
     by: By = "adam"
     defence: str = "none"
