@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.sparse import csr_array
 
-from eris.audit import completion, determined
+from eris.audit import completion, determined, low_rank
 from eris.audit.completion import BFLOAT16, FLOAT16, FLOAT32, CompletedLayer, complete
 from eris.audit.low_rank import Choice, Entries, Factors, Matrix
 from eris.core.errors import InvalidSetting
@@ -93,6 +93,16 @@ def test_rounds_on_the_same_samples_add_up() -> None:
             for one in (case(seed, 8, 16, rounds=2) for seed in (1, 2))]  # fmt: skip
     assert any(success for success, _ in good)
     assert max(off for _, off in good) < 1e-3
+
+
+def test_a_fit_that_few_rows_and_columns_hold_back_is_loosened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four samples, A = 32, four rounds: of such, four in twenty were stuck at 10⁻² and below."""
+    one = case(2, 4, 32, rounds=4)
+    assert judged(one, complete(one.entries, samples=4))[0]
+    monkeypatch.setattr(low_rank, "NEAR", 0.0)
+    assert complete(one.entries, samples=4).why == "stuck"
 
 
 def test_small_rows_of_later_rounds_need_their_weight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,17 @@ def test_the_whole_layer_is_the_image_to_rounding() -> None:
         assert best_decibels(one, layer.left, layer.right, layer.residual).min() >= 120
 
 
+def test_sixteen_samples_come_out_of_the_whole_layer() -> None:
+    """completion.md, section 3, had 19 of 32 by drawing rows."""
+    one = case(2, 16, 1)
+    left, sizes, right = np.linalg.svd(one.truth, full_matrices=False)
+    found = best_decibels(one, left[:, :16], right[:16].T * sizes[:16], 0.0)
+    assert (found > 30).sum() >= 12
+
+
 def test_without_exact_zeros_nothing_is_separated() -> None:
     left, right = normal("left", 200, 3), normal("right", 50, 3)
-    assert separate(left, right, draws=4096) is None
+    assert separate(left, right, starts=512) is None
 
 
 def test_too_few_rows_separate_nothing() -> None:
