@@ -15,9 +15,10 @@ from eris.audit.low_rank import Choice, Entries, Factors, Matrix
 from eris.core.errors import InvalidSetting
 from eris.core.shards import ContiguousPlan, InterleavedPlan, ShardPlan
 from eris.core.streams import Stream
-from eris.experiments.audits.completion_cases import LayerCase, case, first_layer
+from eris.experiments.audits.completion_cases import FIRST, LayerCase, case, perceptron
 from eris.experiments.audits.completion_grid import best_decibels
 from eris.models.lenet import lenet5
+from eris.training.flat import FlatParameters
 
 
 def normal(purpose: str, *shape: int) -> Matrix:
@@ -231,10 +232,11 @@ def test_more_samples_than_the_rank_mislead_nobody() -> None:
 def test_other_plans_show_rows_or_columns(plan: ShardPlan) -> None:
     """Whole rows give the row space away; the same pixels of every row give these, never others."""
     one = case(4, 4, 2)
-    n = 256 * 785 + 10 * 257
-    seen = np.zeros(n, np.bool_)
-    seen[plan.at(n).coordinates(3)] = True
-    found = complete(one.truth, first_layer(seen).astype(np.bool_), samples=4)
+    flat = FlatParameters(perceptron(4))
+    shown = FIRST.within(flat).entries(plan.at(len(flat)).coordinates(3), flat.read().numpy())
+    seen = np.zeros(one.truth.shape, np.bool_)
+    seen[shown.rows, shown.columns] = True
+    found = complete(one.truth, seen, samples=4)
     assert found.certified
     assert error(found, one.truth) < 1e-3
     if isinstance(plan, ContiguousPlan):

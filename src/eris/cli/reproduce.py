@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 WIDTH = 150
 """Columns that the table of an audit takes."""
 
+EAVESDROPPER, COMPLETION = "eavesdropper", "audit-completion"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
-    "audit-completion": "eris.experiments.audits.completion_grid",
+    COMPLETION: "eris.experiments.audits.completion_tables",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
-EAVESDROPPER = "eavesdropper"
 
 
 def reproduce(
@@ -53,6 +53,13 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="eavesdropper: on few samples, in minutes.")
     ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(help="audit-completion: grid, layers, precision, training or means alone."),
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option(min=1, help="audit-completion: how many a row.")
+    ] = None,
     runs: RunsOption = None,
 ) -> None:
     """Run an experiment of the papers and print its figures beside the paper's.
@@ -79,6 +86,10 @@ def reproduce(
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     if quick and name != EAVESDROPPER:
         raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
+    given = {"--only": only, "--instances": instances}
+    narrowed = [text for key, value in given.items() if value for text in (key, str(value))]
+    if narrowed and name != COMPLETION:
+        raise InvalidSetting(narrowed[0], narrowed[1], f"none: only {COMPLETION} has it")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
@@ -86,7 +97,7 @@ def reproduce(
         _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
     elif name in PROGRAMS:
         for seed in numbers:
-            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed)])
+            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 

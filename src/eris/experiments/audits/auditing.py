@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Tru
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.inversion import INVERSIONS, inversion
+from eris.audit.inversion.matching import Mode
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.linkability import true_owners
@@ -56,12 +57,16 @@ class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
     ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (the usual ones if
-    none).
+    none). ``mode`` is that of the inversions, which make ``restarts`` starts of ``iterations`` each
+    (as many as is usual for each, if 0).
     """
 
     observers: tuple[str, ...] = ()
     every: int = 1
     attacks: tuple[str, ...] = ()
+    mode: Mode = "mask-aware"
+    restarts: int = 0
+    iterations: int = 0
 
     def __post_init__(self) -> None:
         for name in self.attacks:
@@ -247,14 +252,21 @@ def _completion(audit: Audit) -> Attack:
 
 
 def _reconstruction(name: str, audit: Audit) -> Attack:
-    subject, asked = audit.subject, audit.subject.candidates
+    subject, asked, options = audit.subject, audit.subject.candidates, audit.options
     if not isinstance(audit.watch, Watch):
         expected = "a run with aggregators, and an observer that is sent clients' updates"
         raise InvalidSetting(f"run for {name}", "without any", expected)
+    attack = inversion(name)
+    budget = replace(
+        attack.usual,
+        iterations=options.iterations or attack.usual.iterations,
+        restarts=options.restarts or attack.usual.restarts,
+    )
     return Reconstruction(
-        inversion(name), audit.samples, audit.observers, audit.thorough, asked.clients,
+        attack, audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
-        seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
+        mode=options.mode, budget=budget, seed=options.seed,
+        tell=lambda share: audit.tell(round(1000 * share), 1000),
     )  # fmt: skip
 
 
