@@ -36,7 +36,8 @@ class CompletedLayer:
     """A layer's gradient as left·rightᵀ: a row of ``left`` an output, one of ``right`` an input.
 
     What the visible entries do not determine is NaN. ``why`` says why a layer is not certified:
-    "count" if there are too few entries for so many samples, "stuck" if no fit was found.
+    "count" if there are too few entries for so many samples, "stuck" if no fit was found (and "not
+    tried" where samples are too many to be worth it).
     """
 
     samples: int

@@ -152,6 +152,13 @@ class Sight:
         return self._known.published(self._round, self.observers[0])
 
     @property
+    def samples(self) -> int:
+        """How many samples are behind what was published, as the results that reached these
+        observers say; 0 if none did."""
+        results = self._round.results_for(self.observers[0])
+        return max((result.samples for result in results), default=0)
+
+    @property
     def stated(self) -> NDArray[np.bool_]:
         """By piece: whether a snapshot told these observers its whole state before this round."""
         return np.array([key in self._known.stated for key in self._round.places])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[int, int], None]
 Statistics = Literal["refuse", "ignore", "batch"]
+Mode = Literal["mask-aware", "oblivious"]
 
 
 def audit(
@@ -56,6 +57,15 @@ def audit(
             "links. Repeat for several."
         ),
     ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="Reconstructions: what is not seen is left out, or taken for 0.")
+    ] = "mask-aware",
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Reconstructions: starts at most; 0: as is usual.")
+    ] = 0,
+    iterations: Annotated[
+        int, typer.Option(min=0, help="Reconstructions: steps of a start; 0: as is usual.")
+    ] = 0,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[
         Path | None,
@@ -112,8 +122,9 @@ def audit(
     if not 0 <= delta < 1:
         raise InvalidSetting("--delta", delta, "a number in [0, 1)")
     options = AuditOptions(
-        every=every, attacks=tuple(attack or ()), seed=seed, confidence=confidence, delta=delta
-    )
+        every=every, attacks=tuple(attack or ()), seed=seed, confidence=confidence, delta=delta,
+        mode=mode, restarts=restarts, iterations=iterations,
+    )  # fmt: skip
     about_members = needs_canaries(options.attacks)
     fitting = candidates is not None or not about_members
     found = files.recording(run, kept_runs(runs), candidates=fitting)

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 WIDTH = 150
 """Columns that the table of an audit takes."""
 
+EAVESDROPPER, COMPLETION = "eavesdropper", "audit-completion"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
-    "audit-completion": "eris.experiments.audits.completion_grid",
+    COMPLETION: "eris.experiments.audits.completion_tables",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
 KEPT = {
@@ -37,7 +38,6 @@ KEPT = {
     "audit-visible": "eris.experiments.audits.visible",
 }
 """The same, for an attack of one's choice; every line of these is kept."""
-EAVESDROPPER = "eavesdropper"
 
 
 def reproduce(
@@ -60,6 +60,13 @@ def reproduce(
     ] = False,
     attack: Annotated[
         str | None, typer.Option(help="audit-defences, audit-visible: cosine, idlg, rog or ggl.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="audit-completion: grid, layers, precision, training or means alone."),
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option(min=1, help="audit-completion: how many a row.")
     ] = None,
     runs: RunsOption = None,
 ) -> None:
@@ -91,6 +98,10 @@ def reproduce(
     if attack is not None and name not in KEPT:
         expected = f"none: it is chosen in {' and '.join(KEPT)} only"
         raise InvalidSetting("--attack", attack, expected)
+    given = {"--only": only, "--instances": instances}
+    narrowed = [text for key, value in given.items() if value for text in (key, str(value))]
+    if narrowed and name != COMPLETION:
+        raise InvalidSetting(narrowed[0], narrowed[1], f"none: only {COMPLETION} has it")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
@@ -98,7 +109,7 @@ def reproduce(
         _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
     elif name in PROGRAMS:
         for seed in numbers:
-            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed)])
+            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
     elif name in KEPT:
         chosen_attack = [] if attack is None else ["--attack", attack]
         for seed in numbers:

@@ -182,3 +182,8 @@ def test_the_command_writes_figures_and_a_grid(
     assert [row["of"] for row in written[TITLE.format("idlg")]] == ["update", "random"]
     with Image.open(tmp_path / "runs" / "r" / "audit" / "idlg.png") as grid:
         assert grid.width > grid.height > 3 * 56
+    less = ("--mode", "oblivious", "--restarts", "1", "--iterations", "2")
+    assert eris("audit", "r", "--attack", "idlg", "--as", "coalition:2", *less) == 0, eris.err
+    written = json.loads((tmp_path / "runs" / "r" / "audit.json").read_text(encoding="utf-8"))
+    update, _ = written[TITLE.format("idlg, oblivious")]
+    assert solved(update) == 0, "two iterations, and zeros for what was not seen"

@@ -68,12 +68,13 @@ class ReconstructionReport:
     attack: str
     shown: tuple[Shown, ...]
     lpips: Measure | None = None
+    mode: Mode = "mask-aware"
 
     def figures(self) -> dict[str, list[dict[str, Any]]]:
         """A line an observer, and below each its control."""
-        return {f"reconstruction by {self.attack} (of the first round that each saw; medians)": [
-            row for shown in self.shown for row in self._rows(shown)
-        ]}  # fmt: skip
+        how = "" if self.mode == "mask-aware" else f", {self.mode}"
+        title = f"reconstruction by {self.attack}{how} (of the first round that each saw; medians)"
+        return {title: [row for shown in self.shown for row in self._rows(shown)]}
 
     def _rows(self, shown: Shown) -> Iterator[dict[str, Any]]:
         for of, found in (("update", shown.found), ("random", shown.control)):
@@ -115,11 +116,10 @@ class Reconstruction:
         seed: int = 0,
         tell: Tell = lambda share: None,
     ) -> None:
-        self.mode, self.sparse = mode, sparse
-        self.owners = {} if owners is None else owners
+        self.sparse, self.owners = sparse, {} if owners is None else owners
         self.attack, self.samples, self.truth = attack, samples, truth
         self.observers, self.watching, self.clients = observers, tuple(watching), tuple(clients)
-        self.local, self.lpips, self.budget = local, lpips, budget
+        self.local, self.lpips, self.mode, self.budget = local, lpips, mode, budget
         self.seed, self.tell = seed, tell
         self._targets: list[ObservedUpdate] = []
         self._why = "seen by none"
@@ -199,7 +199,7 @@ class Reconstruction:
             for number in self.watching
             if any(pair[0].observer == number for pair in pairs)
         )
-        return ReconstructionReport(self.name, shown, self.lpips)
+        return ReconstructionReport(self.name, shown, self.lpips, self.mode)
 
     def _attacked(
         self, group: list[ObservedUpdate], count: int, steps: int, done: float, width: float

@@ -25,6 +25,7 @@ from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, Readers, Truth, 
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.inversion import INVERSIONS, Ggl
+from eris.audit.inversion.matching import Mode
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.inversion.search import Inversion
@@ -60,12 +61,16 @@ class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
     ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (the usual ones if
-    none).
+    none). ``mode`` is that of the inversions, which make ``restarts`` starts of ``iterations`` each
+    (as many as is usual for each, if 0).
     """
 
     observers: tuple[str, ...] = ()
     every: int = 1
     attacks: tuple[str, ...] = ()
+    mode: Mode = "mask-aware"
+    restarts: int = 0
+    iterations: int = 0
 
     def __post_init__(self) -> None:
         for name in self.attacks:
@@ -273,7 +278,13 @@ def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstru
 
 
 def _reconstruction(name: str, audit: Audit) -> Attack:
-    return reconstruction(_knowing(armed(name, audit.subject.data), audit.subject), audit)
+    options, attack = audit.options, _knowing(armed(name, audit.subject.data), audit.subject)
+    budget = replace(
+        attack.usual,
+        iterations=options.iterations or attack.usual.iterations,
+        restarts=options.restarts or attack.usual.restarts,
+    )
+    return reconstruction(attack, audit, mode=options.mode, budget=budget)
 
 
 def _knowing(attack: Inversion, subject: Subject) -> Inversion:
