@@ -268,6 +268,8 @@ class RowFigures:
     labels: int
     starts: float
     cpu_seconds: float
+    nearest: float | None = None
+    """The median squared error of the nearest pictures of a prior: GGL's least."""
 
     def figures(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -283,6 +285,7 @@ class RowFigures:
             "mean PSNR": float(self.found.psnr.mean()),
             **_mean_and_deviation("LPIPS", self.found.lpips),
             **_mean_and_deviation("control LPIPS", self.control.lpips),
+            "nearest MSE": self.nearest,
             "cpu seconds an image": self.cpu_seconds / len(self.found.mse),
         }
 
@@ -315,7 +318,13 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[R
             for each in (made.inputs, made.control)
         )
         right = int((made.labels[:, 0] == victims.labels).sum())
-        yield RowFigures(row, found, control, right, float(made.starts.float().mean()), spent)
+        nearest = None
+        if row.components is not None:
+            prior = components(row.data, row.components)
+            near = prior(prior.project(victims.images)).clamp(0, 1)
+            nearest = float((near - victims.images).square().mean(dim=(1, 2, 3)).median())
+        starts = float(made.starts.float().mean())
+        yield RowFigures(row, found, control, right, starts, spent, nearest)
 
 
 def as_table(found: Sequence[Mapping[str, Any]]) -> Table:
