@@ -38,7 +38,7 @@ INVERSIONS = {
     "dlg": InversionRow("dlg", 1.0),
     "cosine": InversionRow("cosine", 1.0),
     "rog": InversionRow("rog", 1.0, factor=2),
-    "ggl": InversionRow("ggl", 1.0, components=32, images="mnist"),
+    "ggl": InversionRow("ggl", 1.0, components=32, dataset="mnist"),
 }
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
@@ -75,7 +75,7 @@ def seconds(victims: Victims, attack: str, iterations: int, at_once: int) -> flo
 
 def inversion(attack: str, images: int, iterations: int, repeats: int) -> dict[str, float]:
     """How many times as many images a minute an attack takes on at once as one by one."""
-    victims = Victims.of(attack, images, 0, INVERSIONS[attack].images)
+    victims = Victims.of(attack, images, 0, INVERSIONS[attack].dataset)
     seconds(victims, attack, 2, 32)  # what is set up once does not count
     pairs = [
         [seconds(victims, attack, iterations, at_once) for at_once in (1, 32)]

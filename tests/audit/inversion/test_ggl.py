@@ -85,7 +85,7 @@ def test_evolution_comes_closer_than_to_random_numbers_and_again_the_same(
     prior: PrincipalComponents, inside: Tensor
 ) -> None:
     update = gradients(network(), inside)
-    attack = Ggl(prior, by="cma-es", step=0.5)
+    attack = Ggl(prior, by="cma-es")
     state = np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
     found = attacked(update, attack, budget=SearchBudget(150))
     assert worst(found.inputs, inside) < 0.1 * worst(found.control, inside)
@@ -147,3 +147,5 @@ def test_what_does_not_fit_is_refused(prior: PrincipalComponents) -> None:
         Ggl(prior, defence="cliped")
     with pytest.raises(InvalidSetting, match="by is 'sgd'; expected one of adam, cma-es"):
         Ggl(prior, by="sgd")  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match="step is 0; expected a number above 0"):
+        Ggl(prior, step=0)

@@ -36,7 +36,8 @@ class Ggl:
     are searched, ``defence`` what is known to have been done to updates.
 
     ``divergence`` weighs the codes' distance from N(0, 1) against the relative error of the
-    gradient. ``step`` is Adam's, and the first deviation of CMA-ES.
+    gradient. ``step`` is Adam's, 0.1, or the first deviation of CMA-ES, 0.5, unless another is
+    given.
     """
 
     name: ClassVar[str] = "ggl"
@@ -45,14 +46,14 @@ class Ggl:
     by: By = "adam"
     defence: str = "none"
     divergence: float = 0.01
-    step: float = 0.1
+    step: float | None = None
 
     def __post_init__(self) -> None:
         require(self.by in get_args(By), "by", self.by, one_of(get_args(By), self.by))
         known = one_of(DEFENCES, self.defence)
         require(self.defence in DEFENCES, "defence", self.defence, known)
-        for name in ("divergence", "step"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "a number from 0 up")
+        require(self.divergence >= 0, "divergence", self.divergence, "a number from 0 up")
+        require(self.step is None or self.step > 0, "step", self.step, "a number above 0")
 
     def labels(self, matching: Matching) -> list[Tensor]:
         """Read from the update."""
@@ -109,7 +110,7 @@ class Ggl:
     ) -> tuple[Tensor, Tensor]:
         at = codes.requires_grad_()
         best, least = at.detach().clone(), torch.full((len(at),), torch.inf)
-        adam = torch.optim.Adam([at], lr=self.step)
+        adam = torch.optim.Adam([at], lr=self.step or 0.1)
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
         for done in range(1, iterations + 1):
             loss, (slope,) = matching.gradients(
@@ -129,7 +130,7 @@ class Ggl:
         self, matching: Matching, labels: Tensor, codes: Tensor, iterations: int, tell: Tell
     ) -> tuple[Tensor, Tensor]:
         """Every target has an evolution of its own; what they ask for is evaluated together."""
-        evolutions = [_evolution(row.flatten(), self.step) for row in codes]
+        evolutions = [_evolution(row.flatten(), self.step or 0.5) for row in codes]
         for done in range(1, iterations + 1):
             asked = [evolution.ask() for evolution in evolutions]
             size = len(asked[0])

@@ -59,8 +59,8 @@ class InversionRow:
     """Of ROG without its network."""
     components: int | None = None
     """Of GGL without its generator: so many principal components."""
-    images: str = ""
-    """The data set that they are from, if not the attack's usual one."""
+    dataset: str = ""
+    """The data set of the images, if not the attack's usual one."""
 
     @property
     def group(self) -> str:
@@ -81,7 +81,7 @@ class InversionRow:
     @property
     def data(self) -> str:
         """The data set's name."""
-        return self.images or ("cifar10" if self.attack in ON_COLOURS else "mnist")
+        return self.dataset or ("cifar10" if self.attack in ON_COLOURS else "mnist")
 
     def inversion(self) -> Inversion:
         """The attack, with the network that it needs."""
@@ -119,7 +119,7 @@ ROWS = (
     InversionRow("ggl", 1.0),
     *(InversionRow("ggl", share, mode) for share in (0.5, 0.125, 0.02) for mode in get_args(Mode)),
     *(
-        InversionRow("ggl", share, components=32, images=data)
+        InversionRow("ggl", share, components=32, dataset=data)
         for data in ("mnist", "digits")
         for share in (1.0, 0.02)
     ),
@@ -201,9 +201,9 @@ class Victims:
     source: str
 
     @classmethod
-    def of(cls, attack: str, count: int, seed: int, images: str = "") -> Victims:
+    def of(cls, attack: str, count: int, seed: int, dataset: str = "") -> Victims:
         """The first training images of CIFAR-10 for some attacks, else of MNIST, or of others."""
-        data = InversionRow(attack, 1.0, images=images).data
+        data = InversionRow(attack, 1.0, dataset=dataset).data
         every, classes, source = pixels(data, "train")
         chosen, labels = every[:count], classes[:count]
         model = relu_network(seed) if data == "cifar10" else sigmoid_network(seed)
@@ -268,12 +268,15 @@ class RowFigures:
     labels: int
     starts: float
     cpu_seconds: float
+    nearest: float | None = None
+    """The median squared error of the nearest pictures of a prior: GGL's least."""
 
     def figures(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
             **asdict(self.row),
             "name": self.row.name,
+            "data": self.row.data,
             "images": len(self.found.mse),
             "reconstructed": self.found.reconstructed,
             "labels right": self.labels,
@@ -283,6 +286,7 @@ class RowFigures:
             "mean PSNR": float(self.found.psnr.mean()),
             **_mean_and_deviation("LPIPS", self.found.lpips),
             **_mean_and_deviation("control LPIPS", self.control.lpips),
+            "nearest MSE": self.nearest,
             "cpu seconds an image": self.cpu_seconds / len(self.found.mse),
         }
 
@@ -301,7 +305,7 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[R
     for row in chosen:
         row.inversion()  # a network that is not there is missed now, not after an hour
     for row in chosen:
-        victims = Victims.of(row.attack, settings.images, settings.seed, row.images)
+        victims = Victims.of(row.attack, settings.images, settings.seed, row.dataset)
         spent = time.process_time()
         name = f"{row.name} {row.share:g} {row.part} {row.mode}"
         made = victims.inverted(
@@ -315,7 +319,13 @@ def rows(settings: Inversions, tell: Callable[[str, float], None]) -> Iterator[R
             for each in (made.inputs, made.control)
         )
         right = int((made.labels[:, 0] == victims.labels).sum())
-        yield RowFigures(row, found, control, right, float(made.starts.float().mean()), spent)
+        nearest = None
+        if row.components is not None:
+            prior = components(row.data, row.components)
+            near = prior(prior.project(victims.images)).clamp(0, 1)
+            nearest = float((near - victims.images).square().mean(dim=(1, 2, 3)).median())
+        starts = float(made.starts.float().mean())
+        yield RowFigures(row, found, control, right, starts, spent, nearest)
 
 
 def as_table(found: Sequence[Mapping[str, Any]]) -> Table:
@@ -349,7 +359,7 @@ def main(arguments: list[str] | None = None) -> int:
     settings = asked(Inversions, module, __doc__, options, arguments)
     say(f"settings: {asdict(settings)}")
     for row in {row.data: row for row in ROWS if settings.runs(row)}.values():
-        victims = Victims.of(row.attack, 1, settings.seed, row.images)
+        victims = Victims.of(row.attack, 1, settings.seed, row.dataset)
         size = f"{parameter_count(victims.model):,} parameters"
         say(f"{row.data}: {victims.source}; {size}; seed {settings.seed}")
     found = []
