@@ -4,9 +4,9 @@
 and four samples (MNIST, ReLU, one step), beside one dense singular value decomposition of the
 layer, taken in turn. ``…_images_per_minute_over_one_by_one``: what attacking many images at once
 gains. The same images are attacked by our own loop one after another and in one pass, in turn, for
-the same number of iterations, by DLG and iDLG on MNIST and by cosine and ROG (without its
-enhancement network) on CIFAR-10 (the networks of ``eris.experiments.audits.inversions``). All times
-are CPU seconds on one thread.
+the same number of iterations, by DLG, iDLG and GGL (with 32 principal components) on MNIST and by
+cosine and ROG (without its enhancement network) on CIFAR-10 (the networks of
+``eris.experiments.audits.inversions``). All times are CPU seconds on one thread.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ INVERSIONS = {
     "dlg": InversionRow("dlg", 1.0),
     "cosine": InversionRow("cosine", 1.0),
     "rog": InversionRow("rog", 1.0, factor=2),
+    "ggl": InversionRow("ggl", 1.0, components=32, images="mnist"),
 }
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
@@ -74,7 +75,7 @@ def seconds(victims: Victims, attack: str, iterations: int, at_once: int) -> flo
 
 def inversion(attack: str, images: int, iterations: int, repeats: int) -> dict[str, float]:
     """How many times as many images a minute an attack takes on at once as one by one."""
-    victims = Victims.of(attack, images, seed=0)
+    victims = Victims.of(attack, images, 0, INVERSIONS[attack].images)
     seconds(victims, attack, 2, 32)  # what is set up once does not count
     pairs = [
         [seconds(victims, attack, iterations, at_once) for at_once in (1, 32)]

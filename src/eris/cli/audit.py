@@ -50,8 +50,8 @@ def audit(
         list[str] | None,
         typer.Option(
             help="membership (if left out); completion of linear layers; dlg, idlg, cosine, "
-            "rog: reconstruct samples (rog: see `eris train-prior`); eavesdrop: tap links. Repeat "
-            "for several."
+            "rog, ggl: reconstruct samples (rog, ggl: see `eris train-prior`); eavesdrop: tap "
+            "links. Repeat for several."
         ),
     ] = None,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,

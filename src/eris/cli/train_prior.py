@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def train_prior(
     kind: Annotated[
-        str, typer.Argument(metavar="KIND", help="The attack: rog (an enhancement network).")
+        str,
+        typer.Argument(
+            metavar="KIND", help="The attack: rog (an enhancement network) or ggl (a generator)."
+        ),
     ],
     data: Annotated[str, typer.Argument(metavar="DATA", help="mnist, cifar10 or faces.")],
     force: Annotated[
@@ -31,9 +34,10 @@ def train_prior(
     """Train the network that an attack brings along, on data that no client trains on.
 
     ROG finds a small picture and enlarges it; its network has learnt what enlarged pictures of
-    this kind looked like before. The attacker's own data is the test part of the data set, so
-    that no network has seen a client's sample. Training takes minutes, once: the network is kept
-    in the cache, under the hash of all that it follows from.
+    this kind looked like before. GGL looks among the pictures that its network can make, which are
+    of this kind. The attacker's own data is the test part of the data set, so that no network has
+    seen a client's sample. Training takes minutes, once: the network is kept in the cache, under
+    the hash of all that it follows from.
 
     \b
     eris data fetch cifar10

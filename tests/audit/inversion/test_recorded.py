@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from eris.audit.inversion import Dlg, SearchBudget
+from eris.audit.inversion import Dlg, Ggl, SearchBudget
+from eris.audit.inversion.generator import PrincipalComponents
 from eris.core.errors import InvalidSetting
+from eris.data import load_digits
+from eris.experiments.audits import auditing
 from eris.experiments.audits.auditing import (
     AuditOptions,
     Outcome,
@@ -62,6 +67,28 @@ def test_a_server_reads_single_samples_out_of_a_linear_layer() -> None:
 def test_rog_goes_without_a_network_on_data_that_none_is_trained_for() -> None:
     found = rows(audited("fedavg", "rog", "server"), "rog")
     assert found["server", "update"]["MSE"] < 0.5 * found["server", "random"]["MSE"]
+
+
+def test_ggl_is_told_what_the_method_does_to_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Withheld coordinates read as zeros; who does not know that takes them for the gradient's."""
+    images = torch.from_numpy(load_digits().test_images.astype(np.float32) / 16)[:, None]
+    prior = PrincipalComponents.of(images, 20)
+    monkeypatch.setattr(Ggl, "usual", SearchBudget(150))
+    errors = {}
+    for told in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(auditing, "armed", lambda name, data: Ggl(prior, divergence=0.0))
+            if not told:
+                patch.setattr(auditing, "_knowing", lambda attack, subject: attack)
+            found = rows(audited("priprune", "ggl", "server", **{"method.rate": 0.3}), "ggl")
+        errors[told] = found["server", "update"]["MSE"]
+        assert found["server", "random"]["MSE"] > 2 * errors[True]
+    assert errors[True] < errors[False]
+
+
+def test_ggl_says_what_it_lacks_on_data_that_no_generator_is_trained_for() -> None:
+    with pytest.raises(InvalidSetting, match="prior of ggl is None; expected a generator"):
+        audited("fedavg", "ggl", "server")
 
 
 def test_an_aggregator_of_a_quarter_sees_a_quarter_and_no_update_of_its_own() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from eris.audit.completing import Completion
 from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
-from eris.audit.inversion import INVERSIONS
+from eris.audit.inversion import INVERSIONS, Ggl
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.inversion.search import Inversion
@@ -44,6 +44,7 @@ from eris.experiments.runs.holdings import canaries_of
 from eris.experiments.runs.store import finite
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
+from eris.protocol.schemes import Pruned
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
 from eris.training.gradients import Loss
@@ -263,7 +264,7 @@ def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstru
     :class:`Reconstruction`."""
     subject, asked = audit.subject, audit.subject.candidates
     return Reconstruction(
-        attack, audit.samples, audit.observers, audit.thorough, asked.clients,
+        _knowing(attack, subject), audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
         owners=audit.owners, seed=audit.options.seed,
         tell=lambda share: audit.tell(round(1000 * share), 1000), **options,
@@ -272,6 +273,15 @@ def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstru
 
 def _reconstruction(name: str, audit: Audit) -> Attack:
     return reconstruction(armed(name, audit.subject.data), audit)
+
+
+def _knowing(attack: Inversion, subject: Subject) -> Inversion:
+    """An attack that models what was done to updates, told what this run's method does."""
+    if not isinstance(attack, Ggl):
+        return attack
+    if isinstance(getattr(subject.settings, "scheme", None), Pruned):
+        return replace(attack, defence="pruned")
+    return attack if subject.claim is None else replace(attack, defence="noisy")
 
 
 def _lpips() -> Lpips | None:

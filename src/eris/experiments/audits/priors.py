@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eris.audit.inversion import enhancement, inversion
+from eris.audit.inversion import enhancement, generator, ggl, inversion
 from eris.audit.inversion.search import Inversion, Tell
 from eris.audit.inversion.trained import PriorRecipe, TrainedPrior, load
 from eris.audit.similarity import Lpips
@@ -41,6 +41,11 @@ PRIORS: Mapping[str, PriorKind] = {
         enhancement.RECIPES,
         enhancement.train,
         enhancement.armed,
+    ),
+    "ggl": PriorKind(
+        generator.RECIPES,
+        generator.train,
+        ggl.armed,
     ),
 }
 """By the attack's name."""
