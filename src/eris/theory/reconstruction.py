@@ -17,7 +17,6 @@ from importlib.resources import files
 from eris.core.errors import InvalidSetting, require
 from eris.theory.completion import Verdict, completes
 
-
 MARGIN = 0.05
 """In LPIPS: what is found is no nearer than this to the truth than what is found in random numbers.
 Chosen with the curves in view (seen whole, the difference is 0.34 on CIFAR-10); a test for 0 would
