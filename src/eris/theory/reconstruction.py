@@ -17,6 +17,11 @@ from importlib.resources import files
 from eris.core.errors import InvalidSetting, require
 from eris.theory.completion import Verdict, completes
 
+MARGIN = 0.05
+"""In LPIPS: what is found is no nearer than this to the truth than what is found in random numbers.
+Chosen with the curves in view (seen whole, the difference is 0.34 on CIFAR-10); a test for 0 would
+call an attacker stopped at 12.5 % and not at 2 %, by chance."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -34,8 +39,8 @@ class Measured:
 
     @property
     def stopped(self) -> bool:
-        """Whether what is found is no nearer to the truth than what is found in random numbers."""
-        return self.below <= self.interval
+        """Whether what is found is hardly nearer to the truth than what random numbers give."""
+        return self.below <= MARGIN
 
 
 @dataclass(frozen=True)

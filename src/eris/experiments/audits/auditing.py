@@ -270,7 +270,7 @@ def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstru
     :class:`Reconstruction`."""
     subject, asked = audit.subject, audit.subject.candidates
     return Reconstruction(
-        attack, audit.samples, audit.observers, audit.thorough, asked.clients,
+        _knowing(attack, subject), audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
         owners=audit.owners, seed=audit.options.seed,
         tell=lambda share: audit.tell(round(1000 * share), 1000), **options,
@@ -278,7 +278,7 @@ def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstru
 
 
 def _reconstruction(name: str, audit: Audit) -> Attack:
-    options, attack = audit.options, _knowing(armed(name, audit.subject.data), audit.subject)
+    options, attack = audit.options, armed(name, audit.subject.data)
     budget = replace(
         attack.usual,
         iterations=options.iterations or attack.usual.iterations,
