@@ -82,15 +82,15 @@ def test_a_member_gets_the_images_of_all_from_a_mean_of_few_samples(
 ) -> None:
     """Of the whole mean, and of a kept part of it that is completed first."""
     few: dict[str, Any] = {
-        "data.clients": 5, "data.samples": 2, "training.rounds": 1, "method.aggregators": 2
+        "data.clients": 3, "data.samples": 2, "training.rounds": 1, "method.aggregators": 2
     }  # fmt: skip
     if method == "dsc":
         few |= {"method.kept_fraction": 0.75}
-    found = audited(method, "member:4", **few)
+    found = audited(method, "member:2", **few)
     assert "completion" not in found, "no client's own update reached it"
     (mean,) = found["published means"]
     assert mean["outcome"] == "certified"
-    assert mean["rank"] <= mean["samples"] <= 8
+    assert mean["rank"] <= mean["samples"] <= 12
     right, of = (int(one) for one in mean["> 30 dB"].split(" of "))
     assert right >= 0.8 * of > 0
     assert mean["AUC"] >= 0.95

@@ -19,11 +19,11 @@ import numpy as np
 
 from eris.audit.attack import FinalModel
 from eris.audit.candidates import Candidates
-from eris.audit.completion import BFLOAT16, FLOAT32, CompletedLayer, complete
+from eris.audit.completion import CompletedLayer, complete, precision_of_difference
 from eris.audit.completion_report import CompletionReport, LayerFinding, area, images_shown
 from eris.audit.gradients import SampleModel
 from eris.audit.layers import LinearLayer, linear_layers, whole
-from eris.audit.low_rank import Entries, Matrix
+from eris.audit.low_rank import Entries, Matrix, rms
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.recovery import filled, into_range, psnr
 from eris.audit.separation import separate, with_bias
@@ -271,10 +271,5 @@ def _tolerance(sight: Sight, update: Vector, sent: Vector) -> float:
     One that comes from models before and after training is rounded as the weights were, and one
     that a shift was undone of as the reference was.
     """
-    size = float(np.sqrt(np.mean(np.square(update, dtype=np.float64))))
-    if not size:
-        return FLOAT32
-    weights = float(np.sqrt(np.mean(np.square(sight.model, dtype=np.float64)))) / sight.rate
-    shift = float(np.sqrt(np.mean(np.square(update - sent, dtype=np.float64))))
-    rounding = float(np.finfo(np.float32).eps) * (weights + shift) / size
-    return min(FLOAT32 + rounding, BFLOAT16)
+    weights = rms(sight.model) / sight.rate
+    return precision_of_difference(weights + rms(update - sent), rms(update))

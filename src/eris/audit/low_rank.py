@@ -36,6 +36,15 @@ NEAR, LEFT_OUT = 0.03, 0.1
 for a while."""
 
 
+def rms(values: NDArray[np.floating]) -> float:
+    """The root mean square.
+
+    >>> rms(np.array([3.0, 4.0, 0.0, 0.0]))
+    2.5
+    """
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
+
+
 @dataclass(frozen=True, eq=False)
 class Entries:
     """Some entries of a matrix: where they are, and what is there.

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.audit.completion import FLOAT32
+from eris.audit.completion import FLOAT32, precision_of_difference
 from eris.audit.layers import LinearLayer, whole
-from eris.audit.low_rank import Choice, Entries, Matrix
+from eris.audit.low_rank import Choice, Entries, Matrix, rms
 from eris.core.masks import fraction_kept
 from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
@@ -184,9 +184,8 @@ def case(
         ]
         update = torch.stack(updates).mean(dim=0)
         if not local.plain:  # what it is the difference of was rounded
-            sizes = (float(one.square().mean().sqrt()) for one in (position, update))
-            size = next(sizes) / local.learning_rate / next(sizes)
-            tolerance = max(tolerance, float(np.finfo(np.float32).eps) * size)
+            before = rms(position.numpy()) / local.learning_rate
+            tolerance = max(tolerance, precision_of_difference(before, rms(update.numpy())))
         position = position - local.learning_rate * update
         values, everywhere = update.numpy(), np.arange(len(update))
         truth = whole(layer, layer.entries(everywhere, values))

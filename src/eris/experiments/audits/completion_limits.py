@@ -10,6 +10,7 @@ import torch
 from rich.table import Table
 
 from eris.audit.completion import BFLOAT16, FLOAT16, complete
+from eris.audit.low_rank import rms
 from eris.core.compress import QSGD, UniformQuantiser
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -38,8 +39,8 @@ def _noised(share: float) -> Wire:
     """Gaussian noise, relative to the root mean square of the values."""
 
     def noised(values: Vector, stream: Stream) -> Vector:
-        size = share * float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
-        return np.asarray(values + size * stream.normal(0, len(values)), np.float32)
+        draws = stream.normal(0, len(values))
+        return np.asarray(values + share * rms(values) * draws, np.float32)
 
     return noised
 
@@ -55,7 +56,7 @@ WIRES: dict[str, tuple[Wire, float]] = {
     "bfloat16": (_rounded(torch.bfloat16), BFLOAT16),
     "Gaussian, 1 % of the rms": (_noised(0.01), 0.015),
     "Gaussian, 10 % of the rms": (_noised(0.1), 0.15),
-    "UniformQuantiser(8)": (_compressed(UniformQuantiser(8)), 0.04),
+    "UniformQuantiser(8)": (_compressed(UniformQuantiser(8)), 0.25),
     "QSGD(16)": (_compressed(QSGD(16)), 0.15),
 }
 """What happens to values on their way, and the tolerance of the fit."""
@@ -166,7 +167,7 @@ def outcome(row: Trained, settings: CompletionSettings) -> TrainedFigures:
         )  # fmt: skip
         layer = f"{row.of.title}, {one.truth.shape[0]} × {one.truth.shape[1]}"
         sizes = np.linalg.svd(one.truth, compute_uv=False)
-        ranks.add(int((sizes > max(DIRECTION, 10 * one.tolerance) * sizes[0]).sum()))
+        ranks.add(int((sizes > DIRECTION * sizes[0]).sum()))
         found = complete(one.entries, samples=samples, tolerance=one.tolerance)
         outcomes.append(found.why or "certified")
         if found.certified:
