@@ -81,10 +81,10 @@ def test_an_aggregator_has_its_share_of_others_gradients() -> None:
     assert mean(sight, 0) is not None  # which it need not look at
 
 
-def test_zeros_of_pruned_updates_are_not_seen() -> None:
+def test_where_zeros_stand_for_what_was_withheld_they_are_not_seen() -> None:
     subject, records = recorded("priprune", rate=0.5)
     sight = sight_of(subject, records, "server")
-    targets = list(contributions(sight, 0, frozenset(), range(CLIENTS), sparse=False))
+    targets = list(contributions(sight, 0, frozenset(), range(CLIENTS), sparse=True))
     for target in targets:
         largest = np.argsort(-np.abs(gradient(subject, target.clients)))[: sight.model.size // 2]
         assert not target.seen[largest[:100]].any()

@@ -45,8 +45,7 @@ def contributions(
 ) -> Iterator[ObservedUpdate]:
     """Of each client, what reached an observer of its own contributions.
 
-    Where clients withhold what gives most away, and where ``sparse`` says that what they send is
-    mostly zeros, a zero tells nothing: it counts as not seen.
+    Where ``sparse`` says that a zero stands for what was not sent, it counts as not seen.
     """
     row = sight.observers.index(observer)
     for client in clients:
@@ -58,10 +57,9 @@ def contributions(
         told = sight.declared(client)
         chosen = np.repeat(seen, pieces.sizes)
         values = pieces.update[chosen] * np.float32(pieces.steps)
-        hidden = sparse or isinstance(sight.scheme, Pruned)
         yield _target(
             sight, observer, (client,), told.samples, told.steps, pieces.coordinates[chosen],
-            values, hidden,
+            values, sparse,
         )  # fmt: skip
 
 

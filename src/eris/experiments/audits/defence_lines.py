@@ -58,7 +58,8 @@ DEFENCES = (
     _clipped(1, 1e-3, Printed("0.436 ± 0.095", "11.8", "0.445", "0.682 ± 0.048")),
     _clipped(1, 1e-2, Printed("0.472 ± 0.090", "11.1", "0.354", "0.689 ± 0.042")),
     *(
-        Defence(f"PriPrune, p = {rate:g}", "priprune", {"rate": rate}, paper=Printed(*printed))
+        Defence(f"PriPrune, p = {rate:g}", "priprune", {"rate": rate}, sparse=True,
+                paper=Printed(*printed))
         for rate, printed in (
             (1e-5, ("0.305 ± 0.075", "19.1", "0.768", "0.686 ± 0.047")),
             (1e-3, ("0.506 ± 0.087", "9.6", "0.148", "0.688 ± 0.036")),
