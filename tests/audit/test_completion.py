@@ -233,7 +233,8 @@ def test_other_plans_show_rows_or_columns(plan: ShardPlan) -> None:
     """Whole rows give the row space away; the same pixels of every row give these, never others."""
     one = case(4, 4, 2)
     flat = FlatParameters(perceptron(4))
-    shown = FIRST.within(flat).entries(plan.at(len(flat)).coordinates(3), flat.read().numpy())
+    held = plan.at(len(flat)).coordinates(3)
+    shown = FIRST.within(flat).entries(held, flat.read().numpy()[held])
     seen = np.zeros(one.truth.shape, np.bool_)
     seen[shown.rows, shown.columns] = True
     found = complete(one.truth, seen, samples=4)
