@@ -387,11 +387,11 @@ class Witness:
                                 f"segment {key} of round {round} is in no result")  # fmt: skip
 
     def check_calm(self, round: int, here: frozenset[int], rested: bool) -> None:
-        """A round in which, as in the one before, nothing was wrong has the results of everyone.
+        """A round in which, as in the one before, nothing was wrong has results.
 
-        Who was left out of that one may have gone on before its result was there, and finds that a
-        segment has moved under the update it has trained. In the fourth such round (``rested``)
-        that is over.
+        They are of everyone from the fourth such round on (``rested``): before, somebody may still
+        be in another round than the others. Who went on before a result was there, though it is
+        in it, finds that a segment has moved under the update it has trained.
         """
         view = self._view_of(round)
         if view != self._view_of(round - 1):
@@ -409,7 +409,7 @@ class Witness:
         # Whoever waited in vain for a result enters the next round by its own clock.
         before = [self.results.get((key, round - 1)) for key in keys]
         everyone = view.client_set & here
-        in_step = all(one is not None and (rested or everyone <= one.included) for one in before)
+        in_step = rested and all(one is not None for one in before)
         for key in keys:
             result = self.results.get((key, round))
             if result is None and round <= self._permits[view.owners[key[0]]].after:
