@@ -1,6 +1,6 @@
 """Q = −Φ⁻¹ to any precision, and the table of it by which draws are made fast.
 
-``python -m eris.core.quantile`` writes the table again (half a minute of CPU); a test computes
+``python -m eris.testing.quantile_table`` writes the table again (seconds of CPU); a test computes
 some of its cells anew.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from statistics import NormalDist
 
 import mpmath
@@ -20,7 +20,8 @@ OCTAVES, CELLS, DEGREE = 63, 128, 6
 """p in (0, ½) by its leading bit; cells of equal width in an octave; terms beyond the constant."""
 MIDDLE_BITS = 120
 """Binary places of Q at a cell's middle."""
-TABLE = Path(__file__).with_name("quantile.npz")
+TABLE = "quantile.npz"
+"""Beside this file."""
 
 
 def quantile(p: mpf, bits: int) -> mpf:
@@ -72,18 +73,7 @@ class QuantileTable:
 @cache
 def load_table() -> QuantileTable:
     """The table that is part of the package."""
-    with np.load(TABLE, allow_pickle=False) as stored:
+    stored_at = files(__package__).joinpath(TABLE)
+    with stored_at.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         halves, terms = stored["middle"], stored["terms"]
     return QuantileTable(tuple(int(h) << 64 | int(low) for h, low in halves), terms)
-
-
-def main() -> None:
-    """Compute the table and write it."""
-    cells = [cell(octave, number) for octave in range(OCTAVES) for number in range(CELLS)]
-    middle = np.array([(m >> 64, m & (1 << 64) - 1) for m, _ in cells], np.uint64)
-    terms = np.array([terms for _, terms in cells])
-    np.savez(TABLE, middle=middle, terms=terms)
-
-
-if __name__ == "__main__":
-    main()

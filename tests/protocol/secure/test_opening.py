@@ -23,7 +23,7 @@ from eris.protocol.secure.helper import (
     SumTerms,
 )
 from eris.protocol.secure.keys import MemberKeys
-from eris.protocol.secure.labels import Place, digest
+from eris.protocol.secure.labels import ShardRound, digest
 from eris.protocol.secure.opening import Audited, Deposits, Opening
 from eris.protocol.secure.pads import add_pads, nonce, pad_key
 from eris.protocol.secure.seats import Threshold
@@ -42,7 +42,7 @@ from eris.protocol.secure.sums import (
 )
 
 F, COUNT = 20, 12
-PLACE = Place(7, 1, 3, 0)
+PLACE = ShardRound(7, 1, 3, 0)
 SHAPE = SegmentShape(PLACE, 0, 2, COUNT, 8)
 MODEL, OTHER_MODEL = bytes(range(16)), bytes(16)
 OWNER, CLIENTS = 7, range(8)

@@ -16,7 +16,7 @@ from eris.core.ring import RING_BYTES, to_wire
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import DisputedEscrow, Escrow, Root, seal, unseal
 from eris.protocol.secure.keys import MemberKeys, PublicKeys, RefusedKeys
-from eris.protocol.secure.labels import Place, digest
+from eris.protocol.secure.labels import ShardRound, digest
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
     Answer,
@@ -34,7 +34,7 @@ from eris.protocol.secure.sums import (
     plain_words,
 )
 
-PLACE = Place(7, 1, 3, 0)
+PLACE = ShardRound(7, 1, 3, 0)
 THRESHOLDS = [Threshold.parse(w) for w in ("2 of 3", "3 of 4", "2 of 2", "3 of 3")]
 OWNER, MODEL = 9, bytes(range(16))
 
@@ -42,7 +42,7 @@ OWNER, MODEL = 9, bytes(range(16))
 class Crowd:
     """Clients 0 … n−1, of which the first few are helpers; keys by formula, so that runs repeat."""
 
-    def __init__(self, threshold: Threshold, clients: int, place: Place = PLACE) -> None:
+    def __init__(self, threshold: Threshold, clients: int, place: ShardRound = PLACE) -> None:
         self.threshold, self.place = threshold, place
         self.clients, self.helpers = range(clients), tuple(range(threshold.seats))
         self.keys = {

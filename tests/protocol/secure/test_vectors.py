@@ -17,7 +17,7 @@ from eris.core.ring import Words, add_wire, to_wire
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import Root, commitment, seal, unseal
 from eris.protocol.secure.keys import MemberKeys, PairSecret
-from eris.protocol.secure.labels import Place
+from eris.protocol.secure.labels import ShardRound
 from eris.protocol.secure.pads import add_pads, pad_key
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
@@ -33,7 +33,7 @@ from eris.protocol.secure.sums import (
 )
 
 V: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
-PLACE = Place(int(V["federation"]), V["epoch"], V["round"], V["shard"])
+PLACE = ShardRound(int(V["federation"]), V["epoch"], V["round"], V["shard"])
 CLIENTS = V["clients"]
 MODEL = bytes.fromhex(V["model"])
 KEYS = {

@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from eris.core.errors import ErisError
-from eris.protocol.secure.labels import Place, derived, digest, label, prf
+from eris.protocol.secure.labels import ShardRound, derived, digest, label, prf
 from eris.protocol.secure.seats import Threshold
 
 SEED = 32
@@ -37,7 +37,7 @@ class Root:
         """From 32 fresh bytes of the operating system, and the secret of the process besides."""
         return cls(prf(fresh, process_secret))
 
-    def seeds(self, place: Place, threshold: Threshold) -> dict[int, bytes]:
+    def seeds(self, place: ShardRound, threshold: Threshold) -> dict[int, bytes]:
         """The seed of every part, by part."""
         return {
             part: derived(self.secret, label("part", *place.numbers, part))
@@ -72,13 +72,13 @@ class Escrow:
             raise DisputedEscrow(f"an escrow whose pieces have not the sizes of {threshold}")
 
 
-def commitment(place: Place, client: int, part: int, seed: bytes) -> bytes:
+def commitment(place: ShardRound, client: int, part: int, seed: bytes) -> bytes:
     """To a seed: what all that are given it compare it with."""
     return digest(label("commit", *place.numbers, client, part), seed)
 
 
 def seal(
-    place: Place,
+    place: ShardRound,
     client: int,
     helpers: Sequence[int],
     model: bytes,
@@ -98,7 +98,7 @@ def seal(
 
 def unseal(
     escrow: Escrow,
-    place: Place,
+    place: ShardRound,
     client: int,
     helpers: Sequence[int],
     seat: int,
@@ -121,5 +121,7 @@ def unseal(
     return seeds
 
 
-def _about(place: Place, client: int, seat: int, helpers: Sequence[int], model: bytes) -> bytes:
+def _about(
+    place: ShardRound, client: int, seat: int, helpers: Sequence[int], model: bytes
+) -> bytes:
     return label("box", *place.numbers, client, seat, *helpers) + model

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from eris.core.errors import ErisError
 from eris.protocol.secure.escrow import Escrow, unseal
 from eris.protocol.secure.keys import MemberKeys, PairSecret, PublicKeys
-from eris.protocol.secure.labels import Place
+from eris.protocol.secure.labels import ShardRound
 from eris.protocol.secure.seats import Threshold, bitmap
 from eris.protocol.secure.sums import Answer, SegmentShape, Statement, answer, audit
 
@@ -66,7 +66,7 @@ class Helper:
     me: int
     terms: SumTerms
     keys: MemberKeys
-    _seeds: dict[tuple[Place, int], dict[bytes, tuple[bytes, dict[int, bytes]]]] = field(
+    _seeds: dict[tuple[ShardRound, int], dict[bytes, tuple[bytes, dict[int, bytes]]]] = field(
         default_factory=dict, repr=False
     )
     """By place and client: under an escrow's digest its model, and the seeds it held."""
@@ -76,7 +76,7 @@ class Helper:
     _closed: dict[bytes, Statement] = field(default_factory=dict)
     _pairs: dict[tuple[int, PublicKeys], PairSecret] = field(default_factory=dict, repr=False)
 
-    def deposit(self, place: Place, seats: SeatView, client: int, escrow: Escrow) -> bytes:
+    def deposit(self, place: ShardRound, seats: SeatView, client: int, escrow: Escrow) -> bytes:
         """Keep an escrow that opens, and name it; one that does not is disputed."""
         if client not in seats.clients or client == seats.owner:
             raise RefusedClosing(f"member {client} has nothing to deposit for this shard")
@@ -180,11 +180,11 @@ class Helper:
             raise RefusedClosing(f"client {client} trained on another model than is named")
         return seeds
 
-    def _blind_key(self, place: Place, seats: SeatView, seat: int) -> bytes:
+    def _blind_key(self, place: ShardRound, seats: SeatView, seat: int) -> bytes:
         other = seats.helpers[seat]
         return self._pair(place, seats, other).blind_key(place.epoch, self.me, other)
 
-    def _pair(self, place: Place, seats: SeatView, other: int) -> PairSecret:
+    def _pair(self, place: ShardRound, seats: SeatView, other: int) -> PairSecret:
         theirs = seats.keys[other]
         if (other, theirs) not in self._pairs:
             # A curve's multiplication each: once for as long as keys live.

@@ -19,7 +19,7 @@ def label(name: str, *numbers: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Place:
+class ShardRound:
     """Where a contribution belongs: W = (federation, epoch, round, shard)."""
 
     federation: int

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from eris.core.ring import TILE, Words, add_tile, check_sums, tiles
 from eris.protocol.secure.escrow import Root
-from eris.protocol.secure.labels import Place, derived, label, prf
+from eris.protocol.secure.labels import ShardRound, derived, label, prf
 
 HEAD = 4
 """Words before the words: samples, samples·steps and two check words, 64 bits each."""
@@ -21,7 +21,7 @@ _ZEROS = bytes(8 * TILE)
 
 def nonce(
     root: Root,
-    place: Place,
+    place: ShardRound,
     segment: int,
     based_on: int,
     ring_bytes: int,

@@ -18,7 +18,7 @@ from eris.core.errors import ErisError
 from eris.core.ring import Words, add_wire, check_sums, signed, to_wire
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import Root
-from eris.protocol.secure.labels import Place, digest, label
+from eris.protocol.secure.labels import ShardRound, digest, label
 from eris.protocol.secure.pads import (
     HEAD,
     add_pads,
@@ -38,7 +38,7 @@ class Misfit(ErisError):
 class SegmentShape:
     """Where a contribution lies, and how its words are cut."""
 
-    place: Place
+    place: ShardRound
     segment: int
     based_on: int
     count: int
