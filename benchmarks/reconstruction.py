@@ -4,7 +4,8 @@
 and four samples (MNIST, ReLU, one step), beside one dense singular value decomposition of the
 layer, taken in turn. ``…_images_per_minute_over_one_by_one``: what attacking many images at once
 gains. The same images are attacked by our own loop one after another and in one pass, in turn, for
-the same number of iterations, by DLG and iDLG on MNIST and by cosine on CIFAR-10 (the networks of
+the same number of iterations, by DLG, iDLG and GGL (with 32 principal components) on MNIST and by
+cosine and ROG (without its enhancement network) on CIFAR-10 (the networks of
 ``eris.experiments.audits.inversions``). All times are CPU seconds on one thread.
 """
 
@@ -32,7 +33,13 @@ from eris.experiments.audits.completion_cases import case
 from eris.experiments.audits.inversions import InversionRow, Victims
 
 SHARDS, SAMPLES = 16, 4
-INVERSIONS = ("idlg", "dlg", "cosine")
+INVERSIONS = {
+    "idlg": InversionRow("idlg", 1.0),
+    "dlg": InversionRow("dlg", 1.0),
+    "cosine": InversionRow("cosine", 1.0),
+    "rog": InversionRow("rog", 1.0, factor=2),
+    "ggl": InversionRow("ggl", 1.0, components=32, dataset="mnist"),
+}
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
@@ -62,13 +69,13 @@ def seconds(victims: Victims, attack: str, iterations: int, at_once: int) -> flo
     """CPU seconds of one start of every image and of its control."""
     before = process_time()
     budget = SearchBudget(iterations, at_once=at_once)
-    victims.inverted(InversionRow(attack, 1.0), budget, 0, lambda share: None)
+    victims.inverted(INVERSIONS[attack], budget, 0, lambda share: None)
     return process_time() - before
 
 
 def inversion(attack: str, images: int, iterations: int, repeats: int) -> dict[str, float]:
     """How many times as many images a minute an attack takes on at once as one by one."""
-    victims = Victims.of(attack, images, seed=0)
+    victims = Victims.of(attack, images, 0, INVERSIONS[attack].dataset)
     seconds(victims, attack, 2, 32)  # what is set up once does not count
     pairs = [
         [seconds(victims, attack, iterations, at_once) for at_once in (1, 32)]

@@ -32,7 +32,7 @@ MAY_SEE = {
     "runtimes": {"core", "protocol", "methods", "training", "files", "named", "tables"},
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
-    "audit": {"core", "protocol", "methods", "training", "theory"},
+    "audit": {"core", "protocol", "methods", "training", "theory", "models", "files"},
     "data": {"core", "files", "named"},
     "models": {"core"},
 }

@@ -46,7 +46,7 @@ def test_one_shard_of_four_gives_layers_and_images_away() -> None:
     right, of = (sum(int(one.split(" of ")[at]) for one in shown) for at in (0, 1))
     assert right >= 0.8 * of > 0
     assert first["AUC"] >= 0.95
-    (mean,) = found["span test on published means"]
+    (mean,) = found["published means"]
     assert mean["published %"] == 100
     assert mean["rank"] <= 64
     assert found["findings"] == []
@@ -58,8 +58,8 @@ def test_kept_sets_are_undone_and_their_means_are_not_whole() -> None:
     first = found["completion"][0]
     assert 20 < found["completion, by client"][0]["seen %"] < 40
     assert first["certified"].split()[0] != "0"
-    (mean,) = found["span test on published means"]
-    assert mean["AUC"] is None
+    (mean,) = found["published means"]
+    assert (mean["AUC"], mean["outcome"]) == (None, "count")
     assert 20 < mean["published %"] < 40
 
 
@@ -72,8 +72,29 @@ def test_local_steps_do_not_protect_the_first_layer() -> None:
 def test_a_member_without_shards_has_the_published_mean_only() -> None:
     found = audited("eris", "member:9", **{"training.rounds": 1})
     assert "completion" not in found
-    (mean,) = found["span test on published means"]
+    (mean,) = found["published means"]
     assert mean["observer"] == "member 9"
+
+
+@pytest.mark.parametrize(("method", "least"), [("eris", 99), ("dsc", 60)])
+def test_a_member_gets_the_images_of_all_from_a_mean_of_few_samples(
+    method: str, least: float
+) -> None:
+    """Of the whole mean, and of a kept part of it that is completed first."""
+    few: dict[str, Any] = {
+        "data.clients": 3, "data.samples": 2, "training.rounds": 1, "method.aggregators": 2
+    }  # fmt: skip
+    if method == "dsc":
+        few |= {"method.kept_fraction": 0.75}
+    found = audited(method, "member:2", **few)
+    assert "completion" not in found, "no client's own update reached it"
+    (mean,) = found["published means"]
+    assert mean["outcome"] == "certified"
+    assert mean["rank"] <= mean["samples"] <= 12
+    right, of = (int(one) for one in mean["> 30 dB"].split(" of "))
+    assert right >= 0.8 * of > 0
+    assert mean["AUC"] >= 0.95
+    assert least < mean["published %"] < least + 30
 
 
 @pytest.mark.parametrize(

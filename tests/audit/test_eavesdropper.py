@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eris.audit.eavesdropper import BOTH, FIRST, UPLINK, ZERO, AggregatedTruth, Eavesdrop
+from eris.audit.eavesdropper import (
+    BOTH,
+    FIRST,
+    UPLINK,
+    ZERO,
+    AggregatedTruth,
+    Eavesdrop,
+    gossiping,
+)
 from eris.audit.watch import Watch
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
@@ -177,6 +185,38 @@ def test_the_first_round_is_known_to_who_starts_where_everyone_does() -> None:
     assert rounds[1]["uplink, from first model"] > 0.01
 
 
+def test_akos_partitions_add_up_to_the_nodes_model_for_who_hears_both_ways() -> None:
+    """Ten nodes, five partitions: in every round each is sent to somebody."""
+    lines, rounds = tapped("ako", "link:2-all", "link:2-3")
+    both = line(lines, 1.0, BOTH, FIRST, "all")
+    assert (both["sends"], both["coordinates, %"]) == ("increments", 100)
+    assert both["of ‖x^c − x_0‖², %"] == pytest.approx(0, abs=1e-6)
+    uplink = line(lines, 1.0, UPLINK, FIRST, "all")
+    assert 20 < uplink["of ‖x^c − x_0‖², %"] < 100, "the others' nine tenths are missing"
+    assert uplink["0 when heard"] == "no"
+    zero = line(lines, 1.0, BOTH, ZERO, "all")
+    start = recorded("ako")[0].initial.astype(np.float64)
+    assert zero["‖x^c − x^a‖²"] == pytest.approx(start @ start, rel=1e-5)
+    one = line(lines, 1.0, BOTH, FIRST, "link 2")
+    assert one["coordinates, %"] == pytest.approx(100 * ROUNDS / 5, abs=1), "a partition a round"
+    assert one["of ‖x^c − x_0‖², %"] > 50
+    assert both["‖x^c − x^a‖²"] <= line(lines, 0.5, BOTH, FIRST, "all")["‖x^c − x^a‖²"]
+    assert {row["tap"] for row in rounds} == {"all links of 2", "link 2 – 3"}
+
+
+def test_what_a_tap_takes_for_akos_truth_is_the_nodes_own_model() -> None:
+    assembly, transcript = recorded("ako")
+    settings = GossipSettings.from_canonical(transcript.settings)
+    truth, readers = gossiping(settings, assembly.initial, {}, [2])
+    assert readers is not None
+    with assembly.training() as training:
+        for round, records in sorted(by_round(transcript).items()):
+            truth.note(round, records)
+            training.step()
+            own = truth.model(2)
+            assert own == pytest.approx(training.models()[2], abs=1e-6)
+
+
 def test_what_is_heard_is_drawn_from_a_named_stream() -> None:
     drawn = {
         seed: [one["heard"] for one in tapped("fedavg", "link", seed=seed)[1]] for seed in range(6)
@@ -189,8 +229,6 @@ def test_what_cannot_be_tapped_is_refused() -> None:
     found, transcript = subject("eris")
     with pytest.raises(InvalidSetting, match="observer is 'aggregator 1'; expected a link to tap"):
         audit_transcript(found, transcript, AuditOptions(("aggregator:1",), attacks=("eavesdrop",)))
-    with pytest.raises(InvalidSetting, match="a node's own does not follow from its increments"):
-        tapped("ako", "link:0-1")
     el, gossip = subject("el")
     with pytest.raises(InvalidSetting, match="is for the attack eavesdrop"):
         audit_transcript(el, gossip, AuditOptions(("link:0-all",)))
@@ -212,13 +250,31 @@ def test_the_command_taps_the_first_client_if_nobody_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    runner.start(digits("eris", name="r"), tmp_path / "runs", Progress())
+    runner.start(digits("eris", name="r", **{"data.canaries": 0.0}), tmp_path / "runs", Progress())
     eris = Eris(monkeypatch, capsys)
     assert eris("audit", "r", "--attack", "eavesdrop") == 0, eris.err
+    assert "canaries" not in eris.out
     written = json.loads((tmp_path / "runs" / "r" / "audit.json").read_text(encoding="utf-8"))
     assert {one["tap"] for one in written["eavesdropper"]} == {"link 0 – 1", "all links of 0"}
     assert len(written["eavesdropper, ‖x^c − x^a‖² by round"]) == 2 * ROUNDS
     assert "both ways, from first model" in eris.out
+
+
+@pytest.mark.parametrize("attack", ["completion", "idlg"])
+def test_a_run_without_canaries_is_shown_to_all_attacks_but_membership(
+    attack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = {"data.canaries": 0.0, "data.samples": 2, "data.clients": 3, "training.rounds": 1}
+    runner.start(digits("fedavg", name="r", **few), tmp_path / "runs", Progress())
+    eris = Eris(monkeypatch, capsys)
+    assert eris("audit", "r", "--attack", attack, "--as", "server") == 0, eris.err
+    written = json.loads((tmp_path / "runs" / "r" / "audit.json").read_text(encoding="utf-8"))
+    assert any(rows for name, rows in written.items() if attack in name)
+    assert eris("audit", "r") != 0
+    assert "canaries to judge by" in eris.err
+    assert eris("audit", "r", "--attack", "eavesdrop", "--as", "link:0-1") != 0
+    assert "link:A-B with a client's number and an owner's (3)" in eris.err
 
 
 def test_the_page_says_of_every_method_what_it_sends() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from eris.audit.separation import separate
 from eris.audit.span import row_space, span_scores
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
-from eris.experiments.audits.completion_cases import case
+from eris.experiments.audits.completion_cases import Local, case
 from eris.experiments.audits.completion_grid import best_decibels, span_area
 
 
@@ -41,9 +43,17 @@ def test_the_whole_layer_is_the_image_to_rounding() -> None:
         assert best_decibels(one, layer.left, layer.right, layer.residual).min() >= 120
 
 
+def test_sixteen_samples_come_out_of_the_whole_layer() -> None:
+    """completion.md, section 3, had 19 of 32 by drawing rows."""
+    one = case(2, 16, 1)
+    left, sizes, right = np.linalg.svd(one.truth, full_matrices=False)
+    found = best_decibels(one, left[:, :16], right[:16].T * sizes[:16], 0.0)
+    assert (found > 30).sum() >= 12
+
+
 def test_without_exact_zeros_nothing_is_separated() -> None:
     left, right = normal("left", 200, 3), normal("right", 50, 3)
-    assert separate(left, right, draws=4096) is None
+    assert separate(left, right, starts=512) is None
 
 
 def test_too_few_rows_separate_nothing() -> None:
@@ -86,13 +96,13 @@ def test_decibels_are_those_of_the_definition() -> None:
         (20, 16, {}, 0.9996, 0.0096),
         (20, 32, {}, 0.879, 0.03),
         (50, 16, {}, 0.806, 0.03),
-        (20, 8, {"steps": 5}, 1.0, 0.001),
+        (20, 8, {"local": Local(5)}, 1.0, 0.001),
         (20, 8, {"noise": 0.01}, 0.887, 0.04),
         (20, 8, {"noise": 6.002}, 0.5, 0.06),
     ],
 )
 def test_the_span_of_a_mean_tells_who_was_in(
-    clients: int, samples: int, options: dict[str, float], area: float, room: float
+    clients: int, samples: int, options: dict[str, Any], area: float, room: float
 ) -> None:
     """completion.md, section 7; of one seed each (standard error of the last: 0.024)."""
     assert span_area(0, clients, samples, **options)[0] == pytest.approx(area, abs=room)

@@ -334,7 +334,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(
 
 def test_unknown_names_are_answered_with_the_known_ones(cache: Path) -> None:
     with pytest.raises(
-        InvalidSetting, match="data set is 'minst'; expected one of cifar10, fashion-mnist"
+        InvalidSetting, match="data set is 'minst'; expected one of cifar10, faces, fashion-mnist"
     ):
         fetch("minst", cache=cache)
     wrong: Registry = "cpan"  # type: ignore[assignment]

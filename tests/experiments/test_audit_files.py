@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from torch import nn
 from torch.nn import functional
 
-from eris.cli.reproduce import PROGRAMS
+from eris.cli.reproduce import KEPT, PROGRAMS
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.experiments.audits import files
 from eris.experiments.audits import tables as audit_tables
@@ -326,12 +326,19 @@ def test_transcripts_of_other_settings_or_messages_say_where(root: Path) -> None
         files.load(root / "flipped" / TRANSCRIPT)
 
 
+def test_an_attack_is_chosen_where_there_is_a_choice(eris: Eris) -> None:
+    assert eris("reproduce", "mnist", "--attack", "rog") == 2
+    assert "chosen in audit-defences and audit-visible only" in " ".join(eris.err.split())
+    assert eris("reproduce", "audit-visible", "--attack", "rogue") == 2
+    assert "attack is 'rogue'; expected one of" in " ".join(eris.err.split())
+
+
 def test_reproduce_audits_a_table_and_names_all_of_them(
     eris: Eris, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert eris("reproduce", "--help") == 0
     listed = {word.strip(" ,.;") for word in eris.out.replace("│", " ").split()}
-    assert listed >= {*EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS}
+    assert listed >= {*EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT}
     base = {key: value for key, value in SMALL.items() if key != "engine.record"}
     rows = tuple(
         AuditRow(f"A = {count}", {"method.aggregators": count}, "55.6", ("aggregator",), at=count)

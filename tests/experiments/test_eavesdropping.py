@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
+from eris.audit.inversion import Inverted
 from eris.core.errors import InvalidSetting
-from eris.experiments.audits import eavesdropping
+from eris.experiments.audits import eavesdropping, tap_images
 from eris.experiments.audits.eavesdropping import (
+    estimates,
+    follow,
+    protections,
+    rows,
+    scaled,
+)
+from eris.experiments.audits.tap_images import Attacker, TappedImages, rebuilt, singles
+from eris.experiments.audits.tap_report import curves, tables
+from eris.experiments.audits.tap_training import (
     FULL,
     LAST,
     SETTINGS,
     NoisyModels,
     Setting,
+    Taped,
     TapExperiment,
-    estimates,
-    rows,
-    tables,
+    kept_course,
     taped,
 )
 from eris.experiments.runs.assembly import assemble
@@ -29,11 +43,12 @@ from eris.experiments.runs.checkpoint import RunDamaged
 from eris.experiments.runs.recipe import Recipe
 from eris.federation import Federation
 from eris.methods.fedavg import FedAvg
+from eris.training.flat import flatten, joined
 from eris.training.population import Trainers
 from eris.training.trainer import LocalUpdate
 from support.command import Eris
 
-SMALL = TapExperiment(samples=16, rounds=7, test_samples=50, images=2)
+SMALL = TapExperiment(samples=16, rounds=7, test_samples=50, images=2, iterations=5)
 
 
 @pytest.fixture
@@ -84,6 +99,95 @@ def test_the_tapped_client_is_in_the_last_rounds_and_models_that_are_heard_are_t
     assert min(gaps) == 0 < max(np.abs(found.client[-1] - found.by_name["zero, all heard"][-1]))
     told = sum(course.increments[t] for t, there in enumerate(course.sampled) if there)
     assert found.by_name["zero, all heard"][-1] == pytest.approx(told, abs=1e-5)
+    assert np.array_equal(found.by_name["trained"][0], found.client[0])
+    assert np.array_equal(found.last["first"][0], found.by_name["first"][-1])
+
+
+def made_up(rounds: int = 4, size: int = 6) -> Taped:
+    """A course of random moves, in all rounds of which the client is."""
+    draw = np.random.default_rng(0)
+    server, increments = draw.normal(size=(2, rounds, size)).astype(np.float32)
+    return Taped(server, increments, (True,) * rounds, server[0])
+
+
+def test_protection_is_the_mean_over_every_interception_that_there_can_be() -> None:
+    course, rounds = made_up(), range(4)
+    kept = protections(TapExperiment(), SETTINGS[1], course)
+    at_half = kept["γ"].index(0.5)
+    for name, start, sends in (
+        ("increments, from zero", np.zeros(6, np.float32), "increments"),
+        ("increments, from first", course.initial, "increments"),
+        ("models, from zero", np.zeros(6, np.float32), "models"),
+    ):
+        every = [
+            follow(course, start, rounds, heard, sends)[-1]  # type: ignore[arg-type]
+            for heard in itertools.product((False, True), repeat=4)
+        ]
+        mean = np.mean([np.square(course.client[-1] - one).sum() for one in every])
+        assert kept[name][at_half] == pytest.approx(mean, rel=1e-4), name
+    assert kept["models, from zero"][-1] == pytest.approx(0, abs=1e-9)
+    assert kept["increments, from zero"][-1] == pytest.approx(kept["measured"], rel=1e-5)
+
+
+def test_a_sum_that_is_not_shortened_is_the_estimate_of_who_hears_all() -> None:
+    course, rounds = made_up(), range(4)
+    *_, whole = scaled(course, rounds)
+    assert whole == pytest.approx(follow(course, course.initial, rounds, [True] * 4)[-1], abs=1e-5)
+
+
+@pytest.mark.usefixtures("few_images")
+def test_a_course_is_trained_once_and_one_of_other_settings_is_refused(tmp_path: Path) -> None:
+    settings, setting = replace(SMALL, rounds=5), replace(SETTINGS[0], epochs=1)
+    assembly, told = assemble(settings.recipe(setting)), []
+
+    def kept(settings: TapExperiment) -> Taped:
+        return kept_course(settings, setting, assembly, True, tmp_path, lambda: told.append(1))
+
+    first = kept(settings)
+    assert len(told) == 5
+    again = kept(replace(settings, interception=0.1, images=7))
+    assert len(told) == 5, "what a tap hears does not change training"
+    for name in ("server", "increments", "initial"):
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+    assert first.sampled == again.sampled
+    with pytest.raises(RunDamaged, match="it is of other settings"):
+        kept(replace(settings, clip=1.0))
+    (path,) = tmp_path.glob("*.safetensors")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(RunDamaged, match="trains it again"):
+        kept(settings)
+
+
+@pytest.mark.usefixtures("few_images")
+def test_dlg_is_asked_about_the_mean_gradient_at_the_model_that_the_tap_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = replace(SMALL, samples=20, images=16)
+    setting = replace(SETTINGS[3], epochs=2)  # 6 steps: 20 samples in batches of 8, twice
+    assembly = assemble(settings.recipe(setting))
+    asked: list[tuple[nn.Module, Mapping[int, Any], int]] = []
+
+    def inverted(module: nn.Module, loss: Any, gradients: Any, **options: Any) -> Inverted:
+        asked.append((copy.deepcopy(module), gradients, options["samples"]))
+        made = torch.zeros(len(gradients), options["samples"], *options["shape"])
+        return Inverted(made, made[:, :, 0, 0, 0].long(), made[:, 0], made[:, 0], made + 1)
+
+    monkeypatch.setattr(tap_images, "invert", inverted)
+    model = assembly.initial + np.float32(0.01)
+    heard = Attacker("", model, np.full_like(model, -6e-3))
+    made = rebuilt(heard, assembly, setting, settings)
+    (module, gradients, batch), client = asked[0], TappedImages.of(assembly)
+    assert np.array_equal(flatten(module), model)
+    assert (len(gradients), batch, len(made.inputs), len(made.labels)) == (2, 8, 16, 16)
+    assert gradients[1] == pytest.approx(np.ones_like(model), rel=1e-5), "6 steps of 1e-3 by 1"
+    assert (made.control == 1).all()
+    assert len(singles(model, client, assembly, settings)) == 8
+    module, gradients, batch = asked[1]
+    loss = nn.functional.cross_entropy(module(client.inputs[3:4]), client.labels[3:4])
+    exact = joined(torch.autograd.grad(loss, list(module.parameters()))).numpy()
+    assert gradients[3] == pytest.approx(exact, rel=1e-4, abs=1e-7)
+    assert (len(gradients), batch) == (8, 1)
+    assert client.closest(client.originals[4:6]).tolist() == [4, 5]
 
 
 def test_noise_is_on_the_model_that_is_sent() -> None:
@@ -115,21 +219,30 @@ def test_a_client_can_be_forced_only_where_clients_are_sampled() -> None:
 
 
 @pytest.mark.usefixtures("few_images")
-def test_rows_are_kept_and_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eavesdropping, "SETTINGS", SETTINGS[:1])
+def test_rows_are_kept_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[None] = []
-    (first,) = rows(SMALL, tmp_path, lambda: told.append(None))
+    (first,) = rows(SMALL, tmp_path, lambda: told.append(None), SETTINGS[:1])
     assert len(told) == 2 * SMALL.rounds
     monkeypatch.setattr(eavesdropping, "row", lambda *_: pytest.fail("it is there"))
-    assert list(rows(SMALL, tmp_path)) == [first]
-    shown = tables([first])
-    assert [table.row_count for table in shown] == [1, 1]
+    assert list(rows(SMALL, tmp_path, only=SETTINGS[:1])) == [first]
+    accuracies, images, noise, by_interception = tables([first])
+    assert [one.row_count for one in (accuracies, images, noise, by_interception)] == [1, 1, 1, 3]
     assert 0 <= first["taps"]["zero"] <= 1
+    assert len(first["client by round"]) == len(first["rounds"]) >= LAST
+    assert first["client"] == pytest.approx(np.mean(first["client by round"][-LAST:]))
     assert first["protection"]["measured"] > 0
-    (path,) = (tmp_path / "audits").iterdir()
+    assert -1 <= first["images"]["random numbers"]["SSIM"] <= 1
+    assert curves([first], tmp_path / "curves.png").stat().st_size > 0
+    assert (tmp_path / "audits" / first["images"]["picture"]).stat().st_size > 0
+    path = tmp_path / "audits" / f"{first['run']}.json"
     path.write_text(json.dumps({**first, "about": {}}), encoding="utf-8")
     with pytest.raises(RunDamaged, match="it is of other settings"):
-        list(rows(SMALL, tmp_path))
+        list(rows(SMALL, tmp_path, only=SETTINGS[:1]))
+
+
+def test_settings_are_chosen_by_the_papers_letters() -> None:
+    with pytest.raises(InvalidSetting, match="letters of a, b, c, d"):
+        eavesdropping.main(["--only", "ax"])
 
 
 def test_only_this_experiment_is_quick(

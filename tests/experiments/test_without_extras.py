@@ -24,6 +24,7 @@ NEEDS = [
     (["run", "--engine", "ray"], "torch,ray"),
     (["run", "--data", "imdb"], "torch,transformers"),
     (["audit", "anything"], "torch,audit"),
+    (["train-prior", "rog", "mnist"], "torch"),
     (["reproduce", "mnist"], "torch"),
     (["reproduce", "audit-mnist"], "torch,audit"),
     (["reproduce", "audit-shatter"], "torch,audit"),

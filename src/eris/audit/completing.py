@@ -2,8 +2,11 @@
 
 Each client's update is completed by itself, in the first round in which the observer saw some of
 it. The inputs of a layer that takes the samples themselves stay the same while the model moves, so
-of that layer later rounds are put on top. What is published is read by everybody, and needs no
-completion where it is whole: there the span test asks about all candidates.
+of that layer later rounds are put on top.
+
+What is published is read by everybody. It is a layer too, of the samples of all clients together,
+and needs no completion where it is whole. The span test asks about all candidates; where the
+samples are few they come out one by one.
 """
 
 from __future__ import annotations
@@ -16,22 +19,26 @@ import numpy as np
 
 from eris.audit.attack import FinalModel
 from eris.audit.candidates import Candidates
-from eris.audit.completion import BFLOAT16, FLOAT32, CompletedLayer, complete
-from eris.audit.completion_report import CompletionReport, LayerFinding, area
+from eris.audit.completion import CompletedLayer, complete, precision_of_difference
+from eris.audit.completion_report import CompletionReport, LayerFinding, area, images_shown
 from eris.audit.gradients import SampleModel
 from eris.audit.layers import LinearLayer, linear_layers, whole
-from eris.audit.low_rank import Choice, Entries, Matrix
+from eris.audit.low_rank import Entries, Matrix, rms
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.recovery import filled, into_range, psnr
 from eris.audit.separation import separate, with_bias
 from eris.audit.span import row_space, span_scores
-from eris.audit.watch import Pieces, Sight
+from eris.audit.watch import Sight
+from eris.core.vectors import Indices, Vector
 from eris.protocol.observers import Observer
 from eris.protocol.schemes import Scheme
+from eris.theory.completion import redundancy
 
 SWEPT = 4
 """Fewer samples than a contribution says, so many, are tried, too: it may be of a smaller batch."""
 MOST_ROUNDS = 200
+MOST_TOGETHER = 24
+"""Samples behind a published mean up to which it is completed, and taken apart."""
 READABLE = ("dense", "masked", "independent")
 """Schemes in which entries of a layer travel as they are."""
 UNREADABLE = {
@@ -133,7 +140,7 @@ class Completion:
         if not chosen.any():
             return
         at, values = pieces.coordinates[chosen], pieces.update[chosen]
-        who, tolerance = (observer, client), _tolerance(sight, pieces)
+        who, tolerance = (observer, client), _tolerance(sight, pieces.update, pieces.sent)
         if who not in self._found:
             self._found[who] = [
                 self._finding(observer, client, layer, layer.entries(at, values), samples,
@@ -177,14 +184,15 @@ class Completion:
         about = (self._observers[observer].name, client, rounds, layer, tuple(tried), best)
         if not layer.takes_samples or not best.columns.any():
             return LayerFinding(*about)
-        return LayerFinding(*about, self._recovered(best, layer, client), *self._span(best, client))
+        places = self._candidates.of(client)
+        scores = self._span(best, layer, places)
+        truth = self._candidates.included[places]
+        return LayerFinding(*about, self._recovered(best, layer, places[truth]), scores, truth)
 
     def _recovered(
-        self, found: CompletedLayer, layer: LinearLayer, client: int
+        self, found: CompletedLayer, layer: LinearLayer, places: Indices
     ) -> tuple[float, ...]:
-        """How near the separated inputs come to each candidate that the client trained on."""
-        places = self._candidates.of(client)
-        places = places[self._candidates.included[places]]
+        """How near the separated inputs come to each of some candidates that were trained on."""
         inputs = separate(found.left, found.right, residual=found.residual, seed=self._seed)
         if inputs is None or not len(places):
             return (-np.inf,) * len(places)
@@ -199,56 +207,69 @@ class Completion:
         decibels = psnr(pictures, truth.reshape(len(places), -1), high - low)
         return tuple(np.nan_to_num(decibels, nan=-np.inf).max(axis=0).tolist())
 
-    def _span(self, found: CompletedLayer, client: int) -> tuple[Matrix, Choice]:
-        places, layer = self._candidates.of(client), self._first
-        assert layer is not None
+    def _span(self, found: CompletedLayer, layer: LinearLayer, places: Indices) -> Matrix:
+        """How near some candidates are to the row space."""
         basis = np.linalg.qr(found.right[found.columns])[0]
-        taken = layer.taken(self._candidates.inputs[places])
-        return span_scores(basis, taken, found.columns), self._candidates.included[places]
+        return span_scores(basis, layer.taken(self._candidates.inputs[places]), found.columns)
 
     # -- what is published --------------------------------------------------------------------
 
     def _published(self, sight: Sight, observer: int) -> None:
-        """The span test on the mean of all clients, of the first round that has one."""
+        """The mean of all clients, of the first round that has one: span test and samples."""
         layer, published = self._first, sight.published
         some = (sight.pieces(client, published=True) for client in self._candidates.clients)
         pieces = next((one for one in some if one is not None), None)
         if layer is None or pieces is None or pieces.published is None or not published.any():
             return
         chosen = np.repeat(published, pieces.sizes)
-        entries = layer.entries(pieces.coordinates[chosen], pieces.published[chosen])
-        about = {
+        values = pieces.published[chosen]
+        entries = layer.entries(pieces.coordinates[chosen], values)
+        sent = np.zeros_like(values) if sight.shifted else values
+        found = self._mean(layer, entries, sight.samples, _tolerance(sight, values, sent))
+        truth, everyone = self._candidates.included, np.arange(len(self._candidates))
+        row = {
             "observer": self._observers[observer].name,
             "round": sight.round,
             "layer": f"{layer.name}, {layer.shape[0]} × {layer.shape[1]}",
             "published %": 100 * entries.share,
-        }
-        mean = whole(layer, entries)
-        if mean is None:
-            self._means[observer] = [about | {"rank": None, "AUC": None}]
-            return
-        basis = row_space(mean)
-        scores = span_scores(basis, layer.taken(self._candidates.inputs))
-        truth = self._candidates.included
-        found = {
-            "rank": basis.shape[1],
+            "samples": sight.samples,
+            "rank": found.samples if found.certified else None,
+            "outcome": found.why or "certified",
             "members": int(truth.sum()),
             "others": int((~truth).sum()),
-            "AUC": area(scores, truth),
+            "AUC": None,
         }
-        self._means[observer] = [about | found]
+        if found.columns.any():
+            row["AUC"] = area(self._span(found, layer, everyone), truth)
+            if found.samples <= MOST_TOGETHER:
+                row |= images_shown(self._recovered(found, layer, everyone[truth]))
+        self._means[observer] = [row]
+
+    def _mean(
+        self, layer: LinearLayer, entries: Entries, samples: int, tolerance: float
+    ) -> CompletedLayer:
+        """A mean: read off where it is whole, else completed if its samples are few."""
+        mean = whole(layer, entries)
+        if mean is not None:
+            # Rounding, and noise, fill directions beyond those of the samples.
+            basis = row_space(mean, samples)
+            left, rank = mean @ basis, basis.shape[1]
+            beside = float(np.linalg.norm(mean - left @ basis.T) / (np.linalg.norm(mean) or 1.0))
+            spare = redundancy(mean.size, *layer.shape, rank)
+            return CompletedLayer(rank, left, basis, beside, spare, 1.0)
+        if samples <= MOST_TOGETHER:
+            return complete(entries, samples=samples, tolerance=tolerance, seed=self._seed)
+        none = np.full((layer.shape[0], 1), np.nan), np.full((layer.shape[1], 1), np.nan)
+        spare = redundancy(len(entries), *layer.shape, samples)
+        why = "count" if spare < samples else "not tried"
+        return CompletedLayer(samples, *none, np.nan, spare, entries.share, why)
 
 
-def _tolerance(sight: Sight, pieces: Pieces) -> float:
+def _tolerance(sight: Sight, update: Vector, sent: Vector) -> float:
     """The precision of an update, relative to it.
 
     One that comes from models before and after training is rounded as the weights were, and one
     that a shift was undone of as the reference was.
     """
-    size = float(np.sqrt(np.mean(np.square(pieces.update, dtype=np.float64))))
-    if not size:
-        return FLOAT32
-    weights = float(np.sqrt(np.mean(np.square(sight.model, dtype=np.float64)))) / sight.rate
-    shift = float(np.sqrt(np.mean(np.square(pieces.update - pieces.sent, dtype=np.float64))))
-    rounding = float(np.finfo(np.float32).eps) * (weights + shift) / size
-    return min(FLOAT32 + rounding, BFLOAT16)
+    weights = rms(sight.model) / sight.rate
+    return precision_of_difference(weights + rms(update - sent), rms(update))

@@ -25,10 +25,23 @@ from eris.core.errors import require
 FLOAT32, FLOAT16, BFLOAT16 = ROUNDING, 3e-4, 3e-3
 """Tolerances by what values were rounded to before they travelled. Between a fit that is solved and
 one that is stuck lie orders of magnitude, so they are not delicate."""
+ROUNDED_OFTEN = 30
 FEWEST_CHECKS = 10
 """Entries beyond the unknowns without which nothing is certified."""
 UNKNOWN_UP_TO = 16
 """Samples that are tried where nobody says how many there are."""
+
+
+def precision_of_difference(models: float, update: float) -> float:
+    """The tolerance for an update that is a difference of float32 models, by root mean squares.
+
+    Every local step rounds, and rows that are small count in the fit as large ones do.
+
+    >>> precision_of_difference(0.0, 1.0) == FLOAT32
+    True
+    """
+    rounding = float(np.finfo(np.float32).eps) * models / update if update else 0.0
+    return min(FLOAT32 + ROUNDED_OFTEN * rounding, BFLOAT16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +49,8 @@ class CompletedLayer:
     """A layer's gradient as left·rightᵀ: a row of ``left`` an output, one of ``right`` an input.
 
     What the visible entries do not determine is NaN. ``why`` says why a layer is not certified:
-    "count" if there are too few entries for so many samples, "stuck" if no fit was found.
+    "count" if there are too few entries for so many samples, "stuck" if no fit was found (and "not
+    tried" where samples are too many to be worth it).
     """
 
     samples: int

@@ -47,7 +47,7 @@ class LayerFinding:
             "outcome": self.found.why or "certified",
             "residual": None if np.isnan(self.found.residual) else self.found.residual,
             "columns %": 100 * float(self.found.columns.mean()),
-            **_images(self.recovered),
+            **images_shown(self.recovered),
             "AUC": area(self.scores, self.truth),
         }
 
@@ -67,7 +67,7 @@ class CompletionReport:
         tables = {
             "completion": self._summary(),
             "completion, by client": [one.row() for one in self.layers],
-            "span test on published means": [dict(row) for row in self.means],
+            "published means": [dict(row) for row in self.means],
         }
         return {name: rows for name, rows in tables.items() if rows}
 
@@ -88,7 +88,7 @@ class CompletionReport:
                     "stuck": why["stuck"],
                     "columns %": 100 * float(np.mean([one.found.columns.mean() for one in some])),
                     "counting": _counted(some),
-                    **_images([decibels for one in some for decibels in one.recovered]),
+                    **images_shown([decibels for one in some for decibels in one.recovered]),
                     "AUC": area(
                         np.concatenate([one.scores for one in some]),
                         np.concatenate([one.truth for one in some]),
@@ -108,7 +108,8 @@ def _counted(some: Sequence[LayerFinding]) -> str:
     return completes(*first.layer.shape, 1, share, first.tried[0], rounds=rounds)
 
 
-def _images(recovered: Sequence[float]) -> dict[str, Any]:
+def images_shown(recovered: Sequence[float]) -> dict[str, Any]:
+    """How many inputs count as recovered, and the median of their decibels."""
     over = sum(one > RECOVERED for one in recovered)
     return {
         f"> {RECOVERED:.0f} dB": f"{over} of {len(recovered)}" if recovered else None,

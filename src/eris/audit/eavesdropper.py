@@ -1,7 +1,8 @@
 """A tap on a client's links: how close it comes to the client's model, from messages alone.
 
-Where increments travel (every method with aggregators, and Ako) the tap follows the estimator of
-:mod:`eris.theory.eavesdropper`; where models travel, what it intercepts it has. Beside the uplink a
+Where members aggregate increments travel, and the tap follows the estimator of
+:mod:`eris.theory.eavesdropper`; in Ako they travel in partitions, which the tap adds up as a node
+does. Where models travel, what it intercepts it has. Beside the uplink a
 tap may hear what comes back: published means, which move a model it must know the start of, or
 snapshots, which say the model itself.
 
@@ -12,7 +13,7 @@ those of its padding among them, which are no part of a client's model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,12 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.audit.attack import FinalModel
-from eris.audit.neighbour import NeighbourSight, TapWatch
+from eris.audit.neighbour import NeighbourSight, NeighbourWatch, TapWatch
 from eris.audit.watch import Sight, Watch
 from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.protocol.gossip.peer import GossipSettings, Sends
+from eris.methods.registry import agreed
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Sends
 from eris.protocol.observers import ANYBODY, Observer
 from eris.protocol.transcript import Record, Transcript
 from eris.theory.eavesdropper import Estimator, Floats
@@ -36,6 +38,8 @@ CARRY = 0.5
 """The paper's m."""
 NOTHING_LEFT = 1e-9
 """A share of ‖x‖² below which an error is the rounding of float32."""
+Readers = Callable[[int], Neighbour]
+"""What makes a node's model of its messages, for the node with a number."""
 UPLINK, BOTH = "uplink", "both ways"
 ZERO, FIRST = "zero", "first model"
 """Where the estimate starts: at 0, or at the model that everyone started from."""
@@ -96,6 +100,43 @@ class GossipTruth:
         wire = Observer("link", link=(self._owners.get(client, client), ANYBODY))
         sight = TapWatch(self._settings, self._initial, wire).follow(*self._now)
         return sight.completed(sight.fresh) if sight.pieces else None
+
+
+class AccumulatedTruth:
+    """Where nodes gossip increments (Ako): what a node's own messages and those that reached it
+    make of its model, after each round.
+
+    It is the node's but for rounding, if there are fewer partitions than nodes.
+    """
+
+    def __init__(self, settings: GossipSettings, initial: Vector, clients: Sequence[int]) -> None:
+        self._watches = {
+            one: NeighbourWatch(settings, initial, Observer("neighbour", frozenset({one})))
+            for one in clients
+        }
+
+    def note(self, round: int, records: Sequence[Record]) -> None:
+        """All messages of a round."""
+        for watch in self._watches.values():
+            watch.follow(round, records)
+
+    def model(self, client: int) -> Vector | None:
+        """See :class:`Truth`."""
+        return self._watches[client].model
+
+
+def gossiping(
+    settings: GossipSettings, initial: Vector, owners: Mapping[int, int], clients: Sequence[int]
+) -> tuple[Truth, Readers | None]:
+    """The truth about these nodes' models, and readers where what they send are increments."""
+    method = agreed(settings)
+
+    def reader(node: int) -> Neighbour:
+        return method.neighbour(settings, node, initial)
+
+    if reader(0).sends == "models":
+        return GossipTruth(settings, initial, owners), None
+    return AccumulatedTruth(settings, initial, clients), reader
 
 
 @dataclass(frozen=True)
@@ -201,7 +242,7 @@ class Eavesdrop:
     ``observers`` are those of the audit, of which the links are taps; the client that is tapped is
     the first of a link's ends. ``initial`` is the model that everyone started from. ``parameters``
     is how many of its coordinates are the model's, if there are others after them (SCAFFOLD's
-    control variates).
+    control variates). Where nodes gossip increments, ``readers`` make a model of them.
     """
 
     name = "eavesdrop"
@@ -216,6 +257,7 @@ class Eavesdrop:
         interceptions: Sequence[float] = INTERCEPTIONS,
         carry: float = CARRY,
         seed: int = 0,
+        readers: Readers | None = None,
     ) -> None:
         self._taps = {n: one for n, one in enumerate(observers) if one.link is not None}
         if not self._taps:
@@ -226,6 +268,8 @@ class Eavesdrop:
             require(0 < gamma <= 1, "interception", gamma, "a probability above 0, at most 1")
         self._initial, self._truth, self._counted = initial, truth, parameters
         self._gammas, self._carry, self._seed = tuple(interceptions), carry, seed
+        self._readers = readers
+        self._reading: dict[Listener, Neighbour] = {}
         self._listeners: dict[Observer, list[Listener]] = {}
         self._covered: dict[Observer, NDArray[np.bool_]] = {}
         self._before: dict[Observer, Floats] = {}
@@ -238,7 +282,10 @@ class Eavesdrop:
                     if number in self._taps:
                         self._increments(sight, position, self._taps[number])
             case NeighbourSight() if sight.observer in self._taps.values():
-                self._models(sight, sight.observer)
+                if self._readers is None:
+                    self._models(sight, sight.observer)
+                else:
+                    self._partitions(sight, sight.observer, self._readers)
 
     def report(self) -> EavesdropReport:
         """What came of all that was seen."""
@@ -295,6 +342,30 @@ class Eavesdrop:
                 sent[piece.coordinates], at[piece.coordinates] = piece.values, True
         for one in listeners:
             self._listen(one, sight.round, sent, at, model)
+
+    # -- where nodes gossip increments --------------------------------------------------------
+
+    def _partitions(self, sight: NeighbourSight, tap: Observer, readers: Readers) -> None:
+        """What a node sends is the sum of its updates since a peer's last turn, and a reader knows
+        how those add up; of what was missed it makes nothing."""
+        client, initial = _tapped(tap), self._initial.astype(np.float64)
+        model = self._truth.model(client)
+        assert model is not None
+        at = np.zeros(len(initial), np.bool_)
+        for piece in sight.pieces:
+            if piece.sender == client:
+                at[piece.coordinates] = True
+        hears = (UPLINK, BOTH) if tap.both_ways else (UPLINK,)
+        for one in self._made(tap, "increments", hears, initial):
+            reader = self._reading.setdefault(one, readers(client))
+            heard = sight.shares if self._heard(one, sight.round) else ()
+            own = [share for share in heard if share.source == client]
+            came = [share for share in heard if share.source != client and one.hears == BOTH]
+            reader.overhear(sight.round, own, came)
+            offset = 0 if one.start == FIRST else initial
+            one.estimate.model = reader.model.astype(np.float64) - offset
+            self._covered[tap] |= at
+            one.note(sight.round, model.astype(np.float64), at if heard else np.zeros_like(at))
 
     # -- both ---------------------------------------------------------------------------------
 

@@ -67,6 +67,15 @@ def cholesky(gram: NDArray[np.float64], lift: float) -> None:
 
 
 @compiled
+def divide_lower(row: NDArray[np.float64], lower: NDArray[np.float64]) -> None:
+    """A row becomes x with lower·x = row."""
+    for i in range(len(row)):
+        for j in range(i):
+            row[i] -= lower[i, j] * row[j]
+        row[i] /= lower[i, i]
+
+
+@compiled
 def refit_rows(
     found: NDArray[np.float64],
     known: NDArray[np.float64],
@@ -87,14 +96,8 @@ def refit_rows(
                 side[i] += row[i] * value
                 for j in range(i + 1):
                     gram[i, j] += row[i] * row[j]
-        trace = 0.0
-        for i in range(rank):
-            trace += gram[i, i]
-        cholesky(gram, ridge * trace / rank)
-        for i in range(rank):
-            for j in range(i):
-                side[i] -= gram[i, j] * side[j]
-            side[i] /= gram[i, i]
+        cholesky(gram, ridge * np.trace(gram) / rank)
+        divide_lower(side, gram)
         for i in range(rank - 1, -1, -1):
             for j in range(i + 1, rank):
                 side[i] -= gram[j, i] * side[j]
@@ -105,21 +108,10 @@ def refit_rows(
 @compiled
 def whiten(factor: NDArray[np.float64]) -> None:
     """Another basis of the same column space: orthogonal columns of mean square 1."""
-    count, rank = factor.shape
-    gram = np.zeros((rank, rank))
-    for one in range(count):
-        for i in range(rank):
-            for j in range(i + 1):
-                gram[i, j] += factor[one, i] * factor[one, j] / count
-    trace = 0.0
-    for i in range(rank):
-        trace += gram[i, i]
-    cholesky(gram, 1e-15 * trace)
-    for one in range(count):
-        for i in range(rank):
-            for j in range(i):
-                factor[one, i] -= gram[i, j] * factor[one, j]
-            factor[one, i] /= gram[i, i]
+    gram = factor.T @ factor / len(factor)
+    cholesky(gram, 1e-15 * np.trace(gram))
+    for row in factor:
+        divide_lower(row, gram)
 
 
 @compiled

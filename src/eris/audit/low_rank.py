@@ -4,6 +4,7 @@ Every pass solves a small least-squares problem for each row, then one for each 
 solution the passes crawl and settle in wrong minima, so a ridge is taken away slowly (annealed),
 and a fit that stays behind is begun again from elsewhere, two ways in turn: *grow* adds one rank
 after another, *anneal* begins with the leading singular vectors of the matrix filled up with zeros.
+Where a few rows and columns hold a fit back, it goes on without them and takes them in again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from eris.audit.kernels import alternating_passes
+from eris.audit.kernels import alternating_passes, refit_rows
 from eris.core.errors import require
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
@@ -29,6 +30,19 @@ ROUNDING = 5e-7
 """The residual of float32 values; a fit that is better fits rounding."""
 PATIENCE, PROGRESS = 50, 0.97
 """A try ends if the residual falls by less than 3 % in so many passes."""
+MOST_PASSES = 3000
+NEAR, LEFT_OUT = 0.03, 0.1
+"""A fit as near as this is loosened: the share of rows and of columns that fits worst is left out
+for a while."""
+
+
+def rms(values: NDArray[np.floating]) -> float:
+    """The root mean square.
+
+    >>> rms(np.array([3.0, 4.0, 0.0, 0.0]))
+    2.5
+    """
+    return float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,6 +181,8 @@ def fit(entries: Entries, rank: int, tolerance: float, tries: int, seed: int = 0
             found = _grown(entries, rank, goal, stream)
         else:
             found = _annealed(entries, rank, goal, stream, 0.9 if number == 0 else 0.97)
+        if tolerance <= found.residual < NEAR:
+            found = min(found, _loosened(entries, found, goal), key=lambda one: one.residual)
         if best is None or found.residual < best.residual:
             best = found
         if best.residual < tolerance:
@@ -189,15 +205,46 @@ def _grown(entries: Entries, rank: int, goal: float, stream: Stream) -> Factors:
         left = np.zeros((height, now))
         if now < rank:
             passes(left, right, entries, GROWING_RIDGE, each)
-    residual = passes(left, right, entries, GROWING_RIDGE, 600, decay=0.9, tolerance=goal)
+    residual = passes(left, right, entries, GROWING_RIDGE, MOST_PASSES, decay=0.9, tolerance=goal)
     return Factors(left, right, residual)
+
+
+def _loosened(entries: Entries, found: Factors, goal: float) -> Factors:
+    """A fit that went on without the rows and columns that fit worst, and then with them again."""
+    left, right = found.left.copy(), found.right.copy()
+    off = np.square(entries.values - _fitted(entries.rows, entries.columns, left, right))
+    rows, columns = (
+        _fitting(np.bincount(places, off, count) / np.bincount(places, minlength=count))
+        for places, count in zip((entries.rows, entries.columns), entries.shape, strict=True)
+    )
+    some, these = left[rows], right[columns]
+    passes(some, these, entries.within(rows, columns), SMALLEST_RIDGE, MOST_PASSES, tolerance=goal)
+    left[rows], left[~rows] = some, _refitted(entries.within(~rows, columns).by_row, these)
+    right = _refitted(entries.by_column, left)
+    residual = passes(left, right, entries, SMALLEST_RIDGE, MOST_PASSES, tolerance=goal)
+    return Factors(left, right, residual)
+
+
+def _refitted(rows: csr_array, known: Matrix) -> Matrix:
+    """Every row by least squares on what it shows of the known factor."""
+    found = np.zeros((rows.shape[0], known.shape[1]))
+    refit_rows(found, known, rows.indptr, rows.indices, rows.data, SMALLEST_RIDGE)
+    return found
+
+
+def _fitting(errors: Matrix) -> Choice:
+    return np.asarray(errors <= np.quantile(errors, 1 - LEFT_OUT))
+
+
+def _fitted(rows: Indices, columns: Indices, left: Matrix, right: Matrix) -> Matrix:
+    return np.asarray(np.einsum("ij,ij->i", left[rows], right[columns]))
 
 
 def _off(entries: Entries, left: Matrix, right: Matrix) -> csr_array:
     """What the product leaves of the entries."""
     rows = entries.by_row
     which = np.repeat(np.arange(entries.shape[0]), np.diff(rows.indptr))
-    fitted = np.einsum("ij,ij->i", left[which], right[rows.indices])
+    fitted = _fitted(which, rows.indices, left, right)
     return csr_array((rows.data - fitted, rows.indices, rows.indptr), shape=entries.shape)
 
 
@@ -208,5 +255,5 @@ def _annealed(entries: Entries, rank: int, goal: float, stream: Stream, decay: f
     for _ in range(4):
         right, _ = np.linalg.qr(filled.T @ (filled @ right))
     right, left = right * np.sqrt(width), np.zeros((height, rank))
-    residual = passes(left, right, entries, 1.0, 700, decay=decay, tolerance=goal)
+    residual = passes(left, right, entries, 1.0, MOST_PASSES, decay=decay, tolerance=goal)
     return Factors(left, right, residual)

@@ -30,6 +30,8 @@ class NeighbourSight:
     observer: Observer
     model: Vector = field(repr=False)
     pieces: tuple[Piece, ...]
+    shares: tuple[Arrived, ...] = field(default=(), repr=False)
+    """Of a tap: what was on its wire."""
 
     @property
     def fresh(self) -> tuple[Piece, ...]:
@@ -114,7 +116,7 @@ class TapWatch:
 
     def follow(self, round: int, records: Iterable[Record]) -> NeighbourSight:
         """What is on the wire in a round."""
-        pieces = []
+        pieces, shares = [], []
         for record in filter(self.observer.sees, records):
             try:
                 share = record.message
@@ -126,9 +128,10 @@ class TapWatch:
                 ):
                     one = Arrived(record.sender, record.receivers, share)
                     pieces.append(self._reader.tapped(one))
+                    shares.append(one)
             except ErisError:
                 continue  # what nobody can read tells a tap nothing
-        return NeighbourSight(round, self.observer, self._initial, tuple(pieces))
+        return NeighbourSight(round, self.observer, self._initial, tuple(pieces), tuple(shares))
 
 
 @dataclass(frozen=True, eq=False)

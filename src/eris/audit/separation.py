@@ -3,9 +3,12 @@
 A layer of rank b is known as left·rightᵀ, up to an invertible b × b matrix Q: the errors are
 left·Q, the inputs Q⁻¹·rightᵀ. For one sample Q is a number, which the bias column says. For
 several, ReLU gives Q away: the errors of a sample are exactly zero wherever its unit was not
-active, so b − 1 rows in which one sample is inactive have its column of Q as null vector, and a
-direction that makes many rows zero is no accident (SPEAR: Dimitrov, Baader, Müller and Vechev,
-NeurIPS 2024).
+active, so its column of Q is a direction in which many rows are zero, and that is no accident
+(SPEAR: Dimitrov, Baader, Müller and Vechev, NeurIPS 2024).
+
+SPEAR draws b − 1 rows and takes their null vector, which is right once in 2^(b−1) draws. Here every
+start walks to a direction with many zeros: Σ log(ε² + (u·q)²) over the rows u is made small by
+reweighted least squares while ε falls. Of 16 samples a start in ten finds one.
 """
 
 from __future__ import annotations
@@ -20,18 +23,19 @@ ZERO = 1e-3
 """A row counts as zero below this, relative to its length."""
 FEWEST_ZEROS = 0.10
 SAME, INDEPENDENT = 0.999, 1e-3
-DRAWS, MOST_DRAWS, AT_ONCE = 4096, 1 << 16, 1024
+STARTS, MOST_STARTS, AT_ONCE = 512, 8192, 256
+STEPS, WIDEST = 40, 0.3
+"""Of a walk, and the ε it begins with; it ends at a tenth of what counts as zero."""
 
 
 def separate(
-    left: Matrix, right: Matrix, *, residual: float = 0.0, draws: int = MOST_DRAWS, seed: int = 0
+    left: Matrix, right: Matrix, *, residual: float = 0.0, starts: int = MOST_STARTS, seed: int = 0
 ) -> Matrix | None:
     """The inputs as rows, each up to its scale; None if ReLU does not tell them apart.
 
     ``left`` and ``right`` are those of :class:`~eris.audit.completion.CompletedLayer`, of which
     what is NaN is left out here and stays NaN there. ``residual`` is that of the fit: under
-    noise zeros are not exact. ``draws`` bounds the search, which takes about 2^(b−1)/b for each of
-    b samples if half of the units are inactive.
+    noise zeros are not exact. ``starts`` bounds the search.
 
     >>> units = np.arange(40.0)
     >>> errors = np.maximum(0, np.column_stack([np.sin(units), np.cos(2.3 * units)]))
@@ -53,7 +57,7 @@ def separate(
     lengths = np.linalg.norm(basis, axis=1)
     alive = lengths > 1e-9 * lengths.max()
     search = _Directions(basis[alive] / lengths[alive, None], max(ZERO, 2 * residual))
-    mixing = search.found(draws, Stream(seed, "separation"))
+    mixing = search.found(starts, Stream(seed, "separation"))
     return None if mixing is None else np.linalg.solve(mixing.T, inputs.T)
 
 
@@ -68,6 +72,7 @@ class _Directions:
     def __init__(self, rows: Matrix, zero: float) -> None:
         self._rows, self._zero = rows, zero
         self._samples = rows.shape[1]
+        self._squares = np.einsum("ij,ik->ijk", rows, rows).reshape(len(rows), -1)
         self._fewest = max(self._samples + 2, FEWEST_ZEROS * len(rows))
         self._kept = np.zeros((0, self._samples))
         self._zeros = np.zeros(0, np.int64)
@@ -78,30 +83,36 @@ class _Directions:
         To stop as soon as there are enough would let in mixtures of two samples, which are zero
         in fewer rows: the search goes on until its second half has changed nothing.
         """
-        samples, drawn, settled = self._samples, 0, 0
-        least = min(most, max(DRAWS, 1 << (samples + 2)))
-        chosen = np.zeros((0, samples))
-        while drawn < most:
-            uniform = stream.uniform(drawn * (samples - 1), AT_ONCE * (samples - 1))
-            which = (uniform * len(self._rows)).astype(np.int64).reshape(AT_ONCE, samples - 1)
-            drawn += AT_ONCE
-            self._try(which)
+        begun, settled = 0, 0
+        chosen = np.zeros((0, self._samples))
+        while begun < most:
+            start = stream.normal(begun * self._samples, AT_ONCE * self._samples)
+            begun += AT_ONCE
+            self._try(self._walked(start.reshape(AT_ONCE, self._samples)))
             now = self._selected()
             if now.shape != chosen.shape or not np.array_equal(now, chosen):
-                chosen, settled = now, drawn
-            if len(chosen) == samples and drawn >= max(least, 2 * settled):
+                chosen, settled = now, begun
+            if len(chosen) == self._samples and begun >= max(min(most, STARTS), 2 * settled):
                 break
-        return chosen if len(chosen) == samples else None
+        return chosen if len(chosen) == self._samples else None
 
-    def _try(self, which: np.ndarray) -> None:
-        """The null vectors of some sets of rows, as far as they make more rows zero."""
-        null = np.linalg.svd(self._rows[which])[2][:, -1]
-        zeros = (np.abs(self._rows @ null.T) < self._zero).sum(axis=0)
+    def _walked(self, at: Matrix) -> Matrix:
+        """From every start to a direction near it in which many rows are zero."""
+        at = at / np.linalg.norm(at, axis=1, keepdims=True)
+        for width in np.geomspace(WIDEST, self._zero / 10, STEPS):
+            weights = 1 / (width**2 + (at @ self._rows.T) ** 2)
+            grams = (weights @ self._squares).reshape(-1, self._samples, self._samples)
+            at = np.linalg.eigh(grams)[1][:, :, 0]
+        return np.asarray(at)
+
+    def _try(self, directions: Matrix) -> None:
+        """Keep directions, as far as they make more rows zero than those alike."""
+        zeros = (np.abs(self._rows @ directions.T) < self._zero).sum(axis=0)
         for place in np.argsort(-zeros, kind="stable"):
             if zeros[place] < self._fewest:
                 break
-            if not (self._zeros[self._alike(null[place])] >= zeros[place]).any():
-                self._add(null[place])
+            if not (self._zeros[self._alike(directions[place])] >= zeros[place]).any():
+                self._add(directions[place])
 
     def _alike(self, direction: Matrix) -> np.ndarray:
         return np.abs(self._kept @ direction) > SAME

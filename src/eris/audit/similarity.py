@@ -93,17 +93,22 @@ class Lpips:
 
     def __call__(self, original: Pictures, found: Pictures) -> Values:
         """The distance of every picture to its reconstruction, 0 for the same."""
-        pairs = zip(*(self._features(one) for one in _checked(original, found)), strict=True)
+        pair = (torch.from_numpy(one).float() for one in _checked(original, found))
+        with torch.no_grad():
+            return self.distance(*pair).double().numpy()
+
+    def distance(self, original: Tensor, found: Tensor) -> Tensor:
+        """The same of tensors, differentiable; pixels are not checked, for a network in training
+        may leave their range."""
         total = torch.zeros(len(original))
+        pairs = zip(self._features(original), self._features(found), strict=True)
         for layer, (one, other) in enumerate(pairs):
             head = self._tensors[f"heads.{layer}.weight"]
             apart = functional.conv2d((_unit(one) - _unit(other)).square(), head)
-            total += apart.mean(dim=(1, 2, 3))
-        return total.double().numpy()
+            total = total + apart.mean(dim=(1, 2, 3))
+        return total
 
-    @torch.no_grad()
-    def _features(self, pictures: Pictures) -> list[Tensor]:
-        x = torch.from_numpy(pictures).float()
+    def _features(self, x: Tensor) -> list[Tensor]:
         x = 2 * (x.expand(-1, 3, -1, -1) if x.shape[1] == 1 else x) - 1
         if min(x.shape[2:]) < SMALLEST_LPIPS:
             size = [max(side, SMALLEST_LPIPS) for side in x.shape[2:]]
@@ -122,7 +127,8 @@ class Lpips:
 
 def _unit(features: Tensor) -> Tensor:
     """Every pixel's features as a vector of length 1."""
-    return features / (features.square().sum(1, keepdim=True).sqrt() + 1e-10)
+    # The root of 0 has no slope; a pixel may have no feature at all.
+    return features / ((features.square().sum(1, keepdim=True) + 1e-20).sqrt() + 1e-10)
 
 
 def _checked(original: Pictures, found: Pictures) -> tuple[Pictures, Pictures]:

@@ -25,6 +25,7 @@ from eris.protocol.authority.standing import Scheduled
 from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
 from eris.protocol.round.replica import Replica
+from eris.protocol.schemes import Scheme
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
 
@@ -71,6 +72,15 @@ class Declared:
     steps: int
 
 
+@dataclass(frozen=True)
+class Averaged:
+    """Whose updates the means of a round are of, all their samples, and the steps of each."""
+
+    clients: tuple[int, ...]
+    samples: int
+    steps: int
+
+
 @dataclass(frozen=True, eq=False)
 class Sight:
     """A round as some observers have it, who all hold the same model."""
@@ -98,6 +108,17 @@ class Sight:
         sent = self._round.contributions.get(client, {})
         first = next(iter(sent.values()), Declared(0, 0))
         return Declared(first.samples, first.steps)
+
+    def averaged(self, observer: int) -> Averaged | None:
+        """What the results say of the means that were published to an observer; None if nothing
+        was, or if they are not all of the same clients, each with the same number of steps."""
+        results = [one for one in self._round.results_for(observer) if one.payload is not None]
+        told = {(one.included, one.samples, one.sample_steps) for one in results}
+        if len(told) != 1:
+            return None
+        ((clients, samples, sample_steps),) = told
+        steps, rest = divmod(sample_steps, samples)
+        return None if rest else Averaged(tuple(sorted(clients)), samples, steps)
 
     def completed(self, observer: int, client: int) -> Vector:
         """The model moved by what an observer saw of a client's update, or by what was published.
@@ -131,9 +152,21 @@ class Sight:
         return self._known.published(self._round, self.observers[0])
 
     @property
+    def samples(self) -> int:
+        """How many samples are behind what was published, as the results that reached these
+        observers say; 0 if none did."""
+        results = self._round.results_for(self.observers[0])
+        return max((result.samples for result in results), default=0)
+
+    @property
     def stated(self) -> NDArray[np.bool_]:
         """By piece: whether a snapshot told these observers its whole state before this round."""
         return np.array([key in self._known.stated for key in self._round.places])
+
+    @property
+    def scheme(self) -> Scheme:
+        """How segments travel."""
+        return self._known.agreement.settings.scheme
 
     @property
     def shifted(self) -> bool:

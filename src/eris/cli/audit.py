@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[int, int], None]
 Statistics = Literal["refuse", "ignore", "batch"]
+Mode = Literal["mask-aware", "oblivious"]
 
 
 def audit(
@@ -42,17 +43,29 @@ def audit(
         typer.Option(
             "--as",
             metavar="OBSERVER",
-            help="aggregator, aggregator:3, member, coalition:N, link, link:3-7, link:3-all, "
-            "server, neighbour or final-model; repeat for several. All usual ones if left out.",
+            help="Who looks: aggregator, aggregator:3, member, coalition:N, server, neighbour or "
+            "final-model. A tap: link:3-7 is the wire between client 3 and member 7, both ways "
+            "(where members aggregate, 7 owns a shard); link:3-all are all wires of 3; link is the "
+            "first client's to the first owner. Repeat for several. All usual ones if left out.",
         ),
     ] = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="membership (if left out); completion of linear layers; dlg, idlg, cosine: "
-            "reconstruct samples; eavesdrop: tap links. Repeat for several."
+            help="membership (if left out); completion of linear layers; dlg, idlg, cosine, "
+            "rog, ggl: reconstruct samples (rog, ggl: see `eris train-prior`); eavesdrop: tap "
+            "links. Repeat for several."
         ),
     ] = None,
+    mode: Annotated[
+        Mode, typer.Option(help="Reconstructions: what is not seen is left out, or taken for 0.")
+    ] = "mask-aware",
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Reconstructions: starts at most; 0: as is usual.")
+    ] = 0,
+    iterations: Annotated[
+        int, typer.Option(min=0, help="Reconstructions: steps of a start; 0: as is usual.")
+    ] = 0,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[
         Path | None,
@@ -89,27 +102,32 @@ def audit(
 ) -> None:
     """Learn what a run gave away, and to whom: membership of samples, from recorded messages.
 
-    The audit sees what an observer saw and nothing else. A run needs --record and --canaries (or
-    --candidates); of a real node (observe.record = true) name the model and the candidates.
+    The audit sees what an observer saw and nothing else. A run needs --record and, for membership,
+    --canaries (or --candidates); of a real node (observe.record = true) name the model and the
+    candidates.
 
     \b
     eris run --data mnist --clients 20 --samples 16 --canaries 0.5 --rounds 20 --record --name r
     eris audit r
     eris audit r --as aggregator:3 --as coalition:5 --every 4
+    eris audit r --attack eavesdrop --as link:7-2 --as link:7-all
     eris audit anna/state --model clinic.training:network --candidates patients.npz
     """
     need(*AUDIT)
     from eris.experiments.audits import files
-    from eris.experiments.audits.auditing import AuditOptions, audit_transcript
+    from eris.experiments.audits.auditing import AuditOptions, audit_transcript, needs_canaries
     from eris.experiments.audits.candidate_files import candidates_of
     from eris.training.torch import single_threaded
 
     if not 0 <= delta < 1:
         raise InvalidSetting("--delta", delta, "a number in [0, 1)")
     options = AuditOptions(
-        every=every, attacks=tuple(attack or ()), seed=seed, confidence=confidence, delta=delta
-    )
-    found = files.recording(run, kept_runs(runs), candidates=candidates is not None)
+        every=every, attacks=tuple(attack or ()), seed=seed, confidence=confidence, delta=delta,
+        mode=mode, restarts=restarts, iterations=iterations,
+    )  # fmt: skip
+    about_members = needs_canaries(options.attacks)
+    fitting = candidates is not None or not about_members
+    found = files.recording(run, kept_runs(runs), candidates=fitting)
     folder = found.path.parent
     json, pictures = json or folder / "audit.json", pictures or folder / "audit"
     files.check_outputs(json, pictures)
@@ -121,8 +139,8 @@ def audit(
     # What there is to warn of was said when the run was made.
     with warnings.catch_warnings(), single_threaded():
         warnings.simplefilter("ignore", UserWarning)
-        subject = _subject(found, transcript, asked, own)
-        if options.attacks != ("eavesdrop",):  # which asks about no candidates
+        subject = _subject(found, transcript, asked, own, options.attacks)
+        if about_members:
             files.check_askable(observers, transcript, subject.candidates, seed)
         answered = asked is None or asked.answered
         options = replace(options, observers=observers, draws=1000 if answered else 1)
@@ -136,6 +154,7 @@ def _subject(
     transcript: Transcript,
     asked: Asked | None,
     own: tuple[str | None, str | None, Path | None, Statistics],
+    attacks: Sequence[str],
 ) -> Subject:
     """What is audited: a run by its recipe, a node by what its user says."""
     from eris.experiments.audits import files
@@ -146,7 +165,7 @@ def _subject(
         for name, value in (("--model", model), ("--loss", loss), ("--initial", initial)):
             if value is not None:
                 raise InvalidSetting(name, str(value), "none: the run's recipe says it")
-        return files.subject_of_run(found.run, transcript, asked)
+        return files.subject_of_run(found.run, transcript, asked, attacks)
     if model is None:
         expected = "module:function: a node's transcript does not tell the architecture"
         raise InvalidSetting("--model", None, expected)

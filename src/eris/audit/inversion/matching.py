@@ -6,7 +6,8 @@ Of an update an attacker sees some coordinates. ``mask-aware``, it compares thos
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -115,10 +116,23 @@ class Matching:
 
         ``beside`` is what is to be made small as well.
         """
-        try:
+        with self._refusing():
             found = distance(self.simulation.updates(inputs, targets), self.values, self.weights)
             total = found if beside is None else found + beside()
             slopes = torch.autograd.grad(total.sum(), variables)
+        return total.detach(), slopes
+
+    def distances(self, inputs: Tensor, targets: Tensor, distance: Distance) -> Tensor:
+        """The distances of all targets alone, for who searches without slopes."""
+        with self._refusing():
+            found = self.simulation.updates(inputs, targets).detach()
+            return distance(found, self.values, self.weights)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """What the model does not take is refused by name."""
+        try:
+            yield
         except InvalidSetting:
             raise
         except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as refused:
@@ -128,4 +142,3 @@ class Matching:
                 "differentiate twice, with the loss given; replace the layer it names "
                 f"({str(refused).strip().partition(chr(10))[0]})",
             ) from refused  # fmt: skip
-        return total.detach(), slopes

@@ -1,16 +1,16 @@
 """Gradient inversion on a recorded run: what each observer makes of the updates that reached it.
 
-An observer attacks the first round in which it is sent something of a client's update: later
-rounds are about the same samples. It knows the protocol, how clients train, how many samples a
-contribution is of, and between what ends pixels lie. What the samples are meets what it found only
-in the figures.
+An observer attacks the first round in which it gets something of clients' updates
+(:mod:`observed` says what): later rounds are about the same samples. It knows the protocol, how
+clients train, how many samples an update is of, and between what ends pixels lie. What the samples
+are meets what it found only in the figures.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,14 +26,14 @@ from eris.audit.inversion.judging import (
     likeness,
     pictures,
 )
-from eris.audit.inversion.matching import Matching
+from eris.audit.inversion.matching import Matching, Mode
+from eris.audit.inversion.observed import ObservedUpdate, contributions, mean, neighbours
 from eris.audit.inversion.search import Inversion, Inverted, SearchBudget, Tell, search
 from eris.audit.inversion.simulation import Simulation
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.similarity import Pictures
 from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting
-from eris.core.vectors import Vector
 from eris.protocol.observers import Observer
 from eris.training.options import LocalTraining
 
@@ -58,7 +58,7 @@ class Shown:
     visible: float
     """Of an update's coordinates, on average."""
     labels: float
-    """Share of the clients all of whose labels were read right."""
+    """Share of the updates all of whose labels were read right."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +68,13 @@ class ReconstructionReport:
     attack: str
     shown: tuple[Shown, ...]
     lpips: Measure | None = None
+    mode: Mode = "mask-aware"
 
     def figures(self) -> dict[str, list[dict[str, Any]]]:
         """A line an observer, and below each its control."""
-        return {f"reconstruction by {self.attack} (of the first round that each saw; medians)": [
-            row for shown in self.shown for row in self._rows(shown)
-        ]}  # fmt: skip
+        how = "" if self.mode == "mask-aware" else f", {self.mode}"
+        title = f"reconstruction by {self.attack}{how} (of the first round that each saw; medians)"
+        return {title: [row for shown in self.shown for row in self._rows(shown)]}
 
     def _rows(self, shown: Shown) -> Iterator[dict[str, Any]]:
         for of, found in (("update", shown.found), ("random", shown.control)):
@@ -90,21 +91,11 @@ class ReconstructionReport:
             }
 
 
-@dataclass(frozen=True, eq=False)
-class _Target:
-    observer: int
-    round: int
-    client: int
-    samples: int
-    steps: int
-    values: Vector
-    seen: np.ndarray[Any, np.dtype[np.bool_]]
-
-
 class Reconstruction:
     """One inversion, for the observers with the numbers ``watching``, about some clients.
 
-    ``local`` is how clients train, as far as it is known.
+    ``local`` is how clients train, as far as it is known. ``sparse``: a zero that was sent stands
+    for what was not. ``owners`` is who is behind a sender in gossip.
     """
 
     def __init__(
@@ -118,17 +109,20 @@ class Reconstruction:
         *,
         local: LocalTraining | None = None,
         lpips: Measure | None = None,
+        mode: Mode = "mask-aware",
+        sparse: bool = False,
+        owners: Mapping[int, int] | None = None,
         budget: SearchBudget | None = None,
         seed: int = 0,
         tell: Tell = lambda share: None,
     ) -> None:
+        self.sparse, self.owners = sparse, {} if owners is None else owners
         self.attack, self.samples, self.truth = attack, samples, truth
         self.observers, self.watching, self.clients = observers, tuple(watching), tuple(clients)
-        self.local, self.lpips, self.budget = local, lpips, budget
+        self.local, self.lpips, self.mode, self.budget = local, lpips, mode, budget
         self.seed, self.tell = seed, tell
-        self._targets: list[_Target] = []
-        self._models: dict[tuple[int, int], Vector] = {}
-        self._largest = 0
+        self._targets: list[ObservedUpdate] = []
+        self._why = "seen by none"
         dims = tuple(d for d in range(samples.inputs.dim()) if d != 1 or samples.inputs.dim() < 4)
         self._low = samples.inputs.amin(dims, keepdim=True)[0]
         self._high = samples.inputs.amax(dims, keepdim=True)[0]
@@ -140,55 +134,63 @@ class Reconstruction:
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Note what was seen of every client's update, the first time that something was."""
-        if not isinstance(sight, Sight):
-            return
-        for row, observer in enumerate(sight.observers):
-            if observer in self.watching and not any(
-                target.observer == observer for target in self._targets
-            ):
-                self._note(sight, row, observer)
+        if isinstance(sight, NeighbourSight):
+            observer = self.observers.index(sight.observer)
+            if observer in self.watching and not self._has(observer):
+                told = {client: self._trained(client) for client in self.clients}
+                found = neighbours(sight, observer, self.owners, told, sparse=self.sparse)
+                self._note(found)
+        if isinstance(sight, Sight):
+            for observer in sight.observers:
+                if observer in self.watching and not self._has(observer):
+                    self._look(sight, observer)
 
-    def _note(self, sight: Sight, row: int, observer: int) -> None:
+    def _look(self, sight: Sight, observer: int) -> None:
         own = self.observers[observer].members
-        for client in self.clients:
-            seen = sight.seen(client)[row]
-            pieces = sight.pieces(client) if seen.any() and client not in own else None
-            if pieces is None:
-                continue
-            if not np.array_equal(sight.placed(sight.model), sight.model):
-                expected = "coordinates: in a rotated basis no inversion is built"
-                raise InvalidSetting("basis of the masks", "rotated", expected)
-            told = sight.declared(client)
-            self._largest = max(self._largest, told.samples)
-            if told.samples > MOST_SAMPLES:
-                continue
-            chosen = np.repeat(seen, pieces.sizes)
-            places = pieces.coordinates[chosen]
-            values, mask = np.zeros(len(sight.model), np.float32), np.zeros(len(sight.model), bool)
-            values[places], mask[places] = pieces.update[chosen] * np.float32(pieces.steps), True
-            # Behind the parameters lie averaged statistics, which are no gradient.
-            size = self.samples.flat.trained
-            self._targets.append(
-                _Target(observer, sight.round, client, told.samples, told.steps,
-                        values[:size], mask[:size])
-            )  # fmt: skip
-            self._models[observer, sight.round] = sight.model
+        found = contributions(sight, observer, own, self.clients, sparse=self.sparse)
+        if not self._note(found) and (target := mean(sight, observer)) is not None:
+            if target.steps != 1:
+                self._why = f"of means of {target.steps} local steps each"
+                return
+            self._note([target])
+
+    def _has(self, observer: int) -> bool:
+        return any(target.observer == observer for target in self._targets)
+
+    def _trained(self, client: int) -> tuple[int, int]:
+        """The samples and steps of a client, where its messages do not say them."""
+        samples = len(self.truth(client)[0])
+        return samples, 1 if self.local is None else self.local.local_steps(samples)
+
+    def _note(self, targets: Iterable[ObservedUpdate]) -> bool:
+        """Keep those that are of few samples; false if there was none at all."""
+        some = False
+        # Behind the parameters lie averaged statistics, which are no gradient.
+        size = self.samples.flat.trained
+        for target in targets:
+            some = True
+            if target.samples > MOST_SAMPLES:
+                self._why = f"of at least {target.samples} samples each"
+            elif target.values[:size].any():
+                self._targets.append(
+                    replace(target, values=target.values[:size], seen=target.seen[:size])
+                )
+        return some
 
     def report(self) -> ReconstructionReport:
         """Attack all that was noted, as much of it at once as has the same model and size."""
         if not self._targets:
-            found = f"of at least {self._largest} samples each" if self._largest else "seen by none"
             expected = (
                 f"of at most {MOST_SAMPLES} samples, sent to an observer that is audited (an "
-                "aggregator, a server, a coalition or a link); run with fewer `--samples`, or name "
-                "such an observer with `--as`"
+                "aggregator, a server, a coalition, a link or, in round 1 of gossip, a neighbour), "
+                "or the mean of so few after one local step, published to a member; run with fewer "
+                "`--samples`, or name such an observer with `--as`"
             )
-            raise InvalidSetting(f"updates that {self.name} could invert", found, expected)
-        alike: dict[tuple[int, int, bytes], list[_Target]] = defaultdict(list)
+            raise InvalidSetting(f"updates that {self.name} could invert", self._why, expected)
+        alike: dict[tuple[int, int, bytes], list[ObservedUpdate]] = defaultdict(list)
         for target in self._targets:
-            model = self._models[target.observer, target.round]
-            alike[target.samples, target.steps, model.tobytes()].append(target)
-        pairs: list[tuple[_Target, Inverted, int]] = []
+            alike[target.samples, target.steps, target.model.tobytes()].append(target)
+        pairs: list[tuple[ObservedUpdate, Inverted, int]] = []
         for number, ((count, steps, _), group) in enumerate(alike.items()):
             made = self._attacked(group, count, steps, number / len(alike), 1 / len(alike))
             pairs += [(target, made, place) for place, target in enumerate(group)]
@@ -197,14 +199,14 @@ class Reconstruction:
             for number in self.watching
             if any(pair[0].observer == number for pair in pairs)
         )
-        return ReconstructionReport(self.name, shown, self.lpips)
+        return ReconstructionReport(self.name, shown, self.lpips, self.mode)
 
     def _attacked(
-        self, group: list[_Target], count: int, steps: int, done: float, width: float
+        self, group: list[ObservedUpdate], count: int, steps: int, done: float, width: float
     ) -> Inverted:
         flat = self.samples.flat
         rate = unrolled(self.local, steps, self.name)
-        model = torch.from_numpy(self._models[group[0].observer, group[0].round])
+        model = torch.from_numpy(group[0].model)
         # A module with averaged statistics takes those of the model that was trained from.
         flat.write(model)
         simulation = Simulation(flat, self.samples.loss, model[: flat.trained], steps, rate)
@@ -216,19 +218,21 @@ class Reconstruction:
             count,
             self._low,
             self._high,
+            self.mode,
         )
         return search(
             self.attack, matching, self.budget, seed=self.seed,
             tell=lambda share: self.tell(done + width * share),
         )  # fmt: skip
 
-    def _shown(self, number: int, pairs: list[tuple[_Target, Inverted, int]]) -> Shown:
+    def _shown(self, number: int, pairs: list[tuple[ObservedUpdate, Inverted, int]]) -> Shown:
         originals: list[Pictures] = []
         found: list[Pictures] = []
         control: list[Pictures] = []
         right = []
         for target, inverted, place in pairs:
-            inputs, labels = self.truth(target.client)
+            truths = [self.truth(client) for client in target.clients]
+            inputs, labels = (torch.cat([truth[part] for truth in truths]) for part in (0, 1))
             original = pictures(inputs, self._low, self._high)
             originals.append(original)
             for rows, kept in ((inverted.inputs, found), (inverted.control, control)):
@@ -241,7 +245,7 @@ class Reconstruction:
             np.concatenate(originals),
             np.concatenate(found),
             np.concatenate(control),
-            len(pairs),
+            len({client for target, _, _ in pairs for client in target.clients}),
             " to ".join(str(size) for size in sorted({sizes[0], sizes[-1]})),
             float(np.mean([target.seen.mean() for target, _, _ in pairs])),
             float(np.mean(right)),

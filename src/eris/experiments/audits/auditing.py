@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,28 +21,32 @@ from eris.audit.accounting import Accounted, accounted
 from eris.audit.attack import Attack, AttackReport, FinalModel, show
 from eris.audit.candidates import Candidates
 from eris.audit.completing import Completion
-from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, GossipTruth, Truth
+from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, Readers, Truth, gossiping
 from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
-from eris.audit.inversion import INVERSIONS, inversion
+from eris.audit.inversion import INVERSIONS, Ggl
+from eris.audit.inversion.matching import Mode
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
+from eris.audit.inversion.search import Inversion
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
 from eris.audit.neighbour import Neighbourhood
 from eris.audit.similarity import Lpips
 from eris.audit.watch import Watch
-from eris.core.errors import DataUnavailable, InvalidSetting, one_of, require
+from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
+from eris.experiments.audits.priors import armed
 from eris.experiments.runs.assembly import Assembly
-from eris.experiments.runs.holdings import canaries_of
+from eris.experiments.runs.holdings import Holdings, canaries_of
 from eris.experiments.runs.store import finite
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
+from eris.protocol.schemes import Pruned
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
 from eris.training.gradients import Loss
@@ -56,12 +61,16 @@ class AuditOptions(Levels):
     """What is asked: observers by name (all usual ones if none), and how thoroughly.
 
     ``every`` so many rounds are attacked. ``attacks`` are names in ``ATTACKS`` (the usual ones if
-    none).
+    none). ``mode`` is that of the inversions, which make ``restarts`` starts of ``iterations`` each
+    (as many as is usual for each, if 0).
     """
 
     observers: tuple[str, ...] = ()
     every: int = 1
     attacks: tuple[str, ...] = ()
+    mode: Mode = "mask-aware"
+    restarts: int = 0
+    iterations: int = 0
 
     def __post_init__(self) -> None:
         for name in self.attacks:
@@ -93,6 +102,8 @@ class Subject:
     """How clients train, where it is known."""
     trained: TrainedOn | None = None
     """What a client trained on, where more is known than of which candidates it had."""
+    data: str | None = None
+    """The data set's name, for attacks with a network that was trained on its like."""
 
     def __post_init__(self) -> None:
         agreed = self.settings.initial
@@ -163,10 +174,17 @@ class Outcome:
 
 
 class Audit:
-    """An audit under way: rounds go in, an outcome comes out."""
+    """An audit under way: rounds go in, an outcome comes out.
+
+    ``makers`` make other attacks than those that the options name.
+    """
 
     def __init__(
-        self, subject: Subject, options: AuditOptions, tell: Tell = lambda done, of: None
+        self,
+        subject: Subject,
+        options: AuditOptions,
+        tell: Tell = lambda done, of: None,
+        makers: Sequence[Callable[[Audit], Attack]] | None = None,
     ) -> None:
         self.subject, self.options, self.samples = subject, options, subject.samples
         self.tell = tell
@@ -185,7 +203,8 @@ class Audit:
         self.truths: list[Truth] = []
         """Told all messages of every round, for the statistics of attacks that need the truth."""
         self.watch = self._watch()
-        self.attacks = [ATTACKS[name](self) for name in options.attacks or USUAL]
+        chosen = [ATTACKS[name] for name in options.attacks or USUAL]
+        self.attacks = [make(self) for make in (chosen if makers is None else makers)]
 
     def _watch(self) -> Watch | Neighbourhood:
         subject, settings = self.subject, self.subject.settings
@@ -246,16 +265,35 @@ def _completion(audit: Audit) -> Attack:
     return Completion(audit.observers, audit.thorough, audit.samples, asked, scheme, seed=seed)
 
 
-def _reconstruction(name: str, audit: Audit) -> Attack:
+def reconstruction(attack: Inversion, audit: Audit, **options: Any) -> Reconstruction:
+    """An inversion of what an audit's observers see; ``options`` are those of
+    :class:`Reconstruction`."""
     subject, asked = audit.subject, audit.subject.candidates
-    if not isinstance(audit.watch, Watch):
-        expected = "a run with aggregators, and an observer that is sent clients' updates"
-        raise InvalidSetting(f"run for {name}", "without any", expected)
     return Reconstruction(
-        inversion(name), audit.samples, audit.observers, audit.thorough, asked.clients,
+        _knowing(attack, subject), audit.samples, audit.observers, audit.thorough, asked.clients,
         subject.trained or asked.trained_on, local=subject.local, lpips=_lpips(),
-        seed=audit.options.seed, tell=lambda share: audit.tell(round(1000 * share), 1000),
+        owners=audit.owners, seed=audit.options.seed,
+        tell=lambda share: audit.tell(round(1000 * share), 1000), **options,
     )  # fmt: skip
+
+
+def _reconstruction(name: str, audit: Audit) -> Attack:
+    options, attack = audit.options, armed(name, audit.subject.data)
+    budget = replace(
+        attack.usual,
+        iterations=options.iterations or attack.usual.iterations,
+        restarts=options.restarts or attack.usual.restarts,
+    )
+    return reconstruction(attack, audit, mode=options.mode, budget=budget)
+
+
+def _knowing(attack: Inversion, subject: Subject) -> Inversion:
+    """An attack that models what was done to updates, told what this run's method does."""
+    if not isinstance(attack, Ggl):
+        return attack
+    if isinstance(getattr(subject.settings, "scheme", None), Pruned):
+        return replace(attack, defence="pruned")
+    return attack if subject.claim is None else replace(attack, defence="noisy")
 
 
 def _lpips() -> Lpips | None:
@@ -268,20 +306,20 @@ def _lpips() -> Lpips | None:
 
 def _eavesdrop(audit: Audit) -> Attack:
     subject, settings, taps = audit.subject, audit.subject.settings, audit.observers
+    clients = [tap.link[0] for tap in taps if tap.link is not None]
     truth: Truth
+    readers: Readers | None = None
     if isinstance(settings, GossipSettings):
-        truth = GossipTruth(settings, subject.initial, audit.owners)
+        truth, readers = gossiping(settings, subject.initial, audit.owners, clients)
     else:
-        clients = [tap.link[0] for tap in taps if tap.link is not None]
         truth = AggregatedTruth(subject.frame, subject.initial, clients)
     audit.truths.append(truth)
-    if isinstance(audit.watch, Neighbourhood):
-        for tap in audit.watch.taps:
-            expected = "models on the wire: a node's own does not follow from its increments alone"
-            require(tap.sends == "models", "method", f"{subject.about.get('method')}", expected)
     own = len(audit.samples.flat)
     parameters = own if own < settings.n else None
-    return Eavesdrop(taps, subject.initial, truth, parameters=parameters, seed=audit.options.seed)
+    return Eavesdrop(
+        taps, subject.initial, truth, parameters=parameters, seed=audit.options.seed,
+        readers=readers,
+    )  # fmt: skip
 
 
 ATTACKS: dict[str, Callable[[Audit], Attack]] = {
@@ -295,14 +333,33 @@ USUAL = [Membership.name]
 """The attacks of an audit for which none is named; the others take minutes."""
 
 
+def needs_canaries(attacks: Sequence[str]) -> bool:
+    """Whether some of these attacks (the usual ones if none) are judged by fair coins.
+
+    >>> needs_canaries([]), needs_canaries(["eavesdrop", "idlg"])
+    (True, False)
+    """
+    return Membership.name in (attacks or USUAL)
+
+
 def subject_of(
-    assembly: Assembly, frame: Transcript, candidates: Candidates | None = None
+    assembly: Assembly,
+    frame: Transcript,
+    candidates: Candidates | None = None,
+    *,
+    attacks: Sequence[str] = (),
 ) -> Subject:
-    """What a recipe says of a run of it; candidates are its canaries unless others are given."""
+    """What a recipe says of a run of it; candidates are its canaries unless others are given.
+
+    A run without canaries can be shown to ``attacks`` that do not need them.
+    """
     recipe, data = assembly.recipe, assembly.samples
-    asked = "canaries" if candidates is None else "candidates"
-    if candidates is None:
+    asked = {"candidates": len(candidates)} if candidates is not None else {}
+    if candidates is None and not recipe.data.canaries and not needs_canaries(attacks):
+        candidates = _everything(data)
+    elif candidates is None:
         candidates = canaries_of(recipe.data.resolved(), recipe.seed, assembly.tokenise)
+        asked = {"canaries": len(candidates)}
     about = assembly.about()
     sizes = [len(part) for part in data.parts]
     claim, delta, noise = _privacy(assembly, sum(sizes) / len(sizes))
@@ -317,7 +374,7 @@ def subject_of(
             "partition": recipe.data.partition,
             "clients": assembly.clients,
             "samples trained on": f"{min(sizes)} to {max(sizes)} a client",
-            asked: len(candidates),
+            **asked,
             "model": f"{recipe.model.name}, {len(assembly.initial):,} parameters",
             "method": recipe.method.name,
             "rounds": recipe.training.rounds,
@@ -333,6 +390,20 @@ def subject_of(
             torch.as_tensor(data.inputs[data.parts[client]]),
             torch.as_tensor(data.targets[data.parts[client]]),
         ),
+        recipe.data.name,
+    )
+
+
+def _everything(data: Holdings) -> Candidates:
+    """What clients trained on, and test samples that none did, dealt to them in turn."""
+    sizes = [len(part) for part in data.parts]
+    own, others = np.concatenate(data.parts), np.arange(min(sum(sizes), len(data.test_targets)))
+    return Candidates(
+        torch.from_numpy(np.concatenate([data.inputs[own], data.test_inputs[others]])),
+        torch.from_numpy(np.concatenate([data.targets[own], data.test_targets[others]])),
+        np.concatenate([np.repeat(np.arange(len(sizes)), sizes), others % len(sizes)]),
+        np.arange(len(own) + len(others)) < len(own),
+        coins=False,
     )
 
 
@@ -351,7 +422,8 @@ def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = No
         frame = training.transcript
         assert frame is not None
         training.note_views(*range(1, rounds + 1))  # they say who will be there to look
-        audit = Audit(subject_of(assembly, frame), options, tell or (lambda done, of: None))
+        subject = subject_of(assembly, frame, attacks=options.attacks)
+        audit = Audit(subject, options, tell or (lambda done, of: None))
         for round, records in training.rounds_seen(rounds):
             audit.take(round, records)
             if tell is not None:

@@ -1,10 +1,11 @@
-"""Layers to complete, drawn by a seed: a perceptron, MNIST images, and one owner's view."""
+"""Layers to complete, drawn by a seed: a network, MNIST images, and one owner's view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,16 +13,26 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eris.audit.low_rank import Choice, Entries, Matrix
+from eris.audit.completion import FLOAT32, precision_of_difference
+from eris.audit.layers import LinearLayer, whole
+from eris.audit.low_rank import Choice, Entries, Matrix, rms
 from eris.core.masks import fraction_kept
 from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
+from eris.core.vectors import Indices, Vector
 from eris.data import load_mnist
+from eris.models.lenet import lenet5
+from eris.models.resnet9 import resnet9
 from eris.models.seeding import seeded
 from eris.training.flat import FlatParameters
 
-PIXELS, CLASSES, WIDTH = 784, 10, 256
+SIDE = 28
+PIXELS, CLASSES, WIDTH = SIDE * SIDE, 10, 256
 MEAN, DEVIATION = 0.1307, 0.3081
+
+Optimiser = Callable[..., torch.optim.Optimizer]
+Wire = Callable[[Vector, Stream], Vector]
+"""What becomes of an owner's values on their way."""
 
 
 @cache
@@ -42,16 +53,52 @@ def perceptron(seed: int, width: int = WIDTH) -> nn.Sequential:
     return seeded(build, seed)
 
 
+def _grey(rows: Tensor) -> Tensor:
+    return rows.reshape(-1, 1, SIDE, SIDE)
+
+
+def _padded(rows: Tensor) -> Tensor:
+    """As ResNet-9 takes them: 32 × 32, three channels."""
+    return functional.pad(_grey(rows), (2, 2, 2, 2), value=-MEAN / DEVIATION).repeat(1, 3, 1, 1)
+
+
+@dataclass(frozen=True)
+class Studied:
+    """A layer of a network, and how that takes MNIST's images.
+
+    ``varying`` is the share of its columns that are no multiples of the bias column (None: that of
+    MNIST's pixels, which grows with the samples), ``alive`` that of the units a sample activates.
+    """
+
+    title: str
+    network: Callable[[int], nn.Module]
+    layer: str
+    taken: Callable[[Tensor], Tensor] = _grey
+    varying: float | None = None
+    alive: float = 0.5
+
+    def within(self, flat: FlatParameters) -> LinearLayer:
+        """Where it lies in a flat update; a convolution is read as the matrix of its kernels."""
+        starts = {name: place.start for name, place in zip(flat.names, flat.places, strict=True)}
+        module: Any = flat.module.get_submodule(self.layer)
+        outputs, inputs = module.weight.flatten(1).shape
+        weight, bias = (starts[f"{self.layer}.{part}"] for part in ("weight", "bias"))
+        return LinearLayer(self.layer, outputs, inputs, weight, bias, 1, self is FIRST)
+
+
+FIRST = Studied("perceptron, first", perceptron, "0", lambda rows: rows)
+LAST = Studied("perceptron, last", perceptron, "2", lambda rows: rows, varying=1.0, alive=1.0)
+FULL1 = Studied("LeNet-5 full1", lenet5, "full1", varying=0.9)
+FULL2 = Studied("LeNet-5 full2", lenet5, "full2", varying=0.5)
+FULL3 = Studied("LeNet-5 full3", lenet5, "full3", varying=0.6, alive=1.0)
+CONV2 = Studied("LeNet-5 conv2", lenet5, "conv2", varying=1.0)
+RESNET = Studied("ResNet-9 last", resnet9, "full", _padded, varying=1.0, alive=1.0)
+
+
 def drawn(seed: int, count: int) -> NDArray[np.int64]:
     """Different images, by lot."""
     words = Stream(seed, "completion case").words(0, len(images()[0]))
     return np.argsort(words, kind="stable")[:count]
-
-
-def first_layer(flat: NDArray[np.generic], width: int = WIDTH) -> NDArray[np.generic]:
-    """[∂W | ∂c] of the first layer, from a flat gradient; or the same of a mask."""
-    weights = flat[: width * PIXELS].reshape(width, PIXELS)
-    return np.column_stack([weights, flat[width * PIXELS : width * (PIXELS + 1)]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,17 +108,49 @@ class LayerCase:
     truth: Matrix
     entries: Entries
     inputs: NDArray[np.float32]
+    tolerance: float = FLOAT32
+    """The precision of the update."""
+
+    def coverage(self, columns: Choice) -> float:
+        """Of the columns that are not zero, the share that is determined."""
+        return float(columns[(self.truth != 0).any(axis=0)].mean())
 
     def success(self, rows: Choice, columns: Choice, left: Matrix, right: Matrix) -> bool:
         """Whether 90 % of the columns that are not zero are determined, and right to 10⁻³."""
-        some = (self.truth != 0).any(axis=0)
-        return bool(columns[some].mean() >= 0.9 and self.error(rows, columns, left, right) < 1e-3)
+        return self.coverage(columns) >= 0.9 and self.error(rows, columns, left, right) < 1e-3
 
     def error(self, rows: Choice, columns: Choice, left: Matrix, right: Matrix) -> float:
         """How far what is called determined is from the truth, relative to it."""
         truth = self.truth[np.ix_(rows, columns)]
         size = float(np.linalg.norm(truth))
         return float(np.linalg.norm(left[rows] @ right[columns].T - truth)) / size if size else 0.0
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a client does in a round; one step on all samples is sent as its gradient."""
+
+    steps: int = 1
+    optimiser: Optimiser | None = None
+    learning_rate: float = 0.1
+
+    def update(self, flat: FlatParameters, at: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The direction that a client sends, from a model and its samples."""
+        flat.write(at)
+        module = flat.module
+        chosen = (self.optimiser or torch.optim.SGD)(module.parameters(), lr=self.learning_rate)
+        for _ in range(self.steps):
+            chosen.zero_grad()
+            torch.autograd.backward(functional.cross_entropy(module(inputs), labels))
+            if self.plain:
+                return flat.gradient([parameter.grad for parameter in flat.parameters])
+            chosen.step()
+        return (at - flat.read()) / self.learning_rate
+
+    @property
+    def plain(self) -> bool:
+        """Whether what is sent is one gradient."""
+        return self.steps == 1 and self.optimiser is None
 
 
 def case(
@@ -83,47 +162,55 @@ def case(
     rounds: int = 1,
     learning_rate: float = 0.1,
     rotate: bool = True,
+    of: Studied = FIRST,
+    local: Local | None = None,
+    clients: int = 1,
+    wire: Wire | None = None,
 ) -> LayerCase:
-    """Network, batch and plan, all new with the seed; full-batch steps on the same samples."""
+    """Network, batch and plan, all new with the seed; the same samples in every round.
+
+    ``clients`` of so many samples each are summed before an owner sees anything.
+    """
     inputs, labels, _ = images()
-    places = torch.from_numpy(drawn(seed, samples))
-    module = perceptron(seed)
-    flat = FlatParameters(module)
-    position = flat.read()
-    truths, parts = [], []
+    places = torch.from_numpy(drawn(seed, clients * samples))
+    flat = FlatParameters(of.network(seed))
+    layer, position = of.within(flat), flat.read()
+    local = local or Local(learning_rate=learning_rate)
+    truths, parts, tolerance = [], [], FLOAT32
     for round in range(rounds):
-        flat.write(position)
-        module.zero_grad()
-        functional.cross_entropy(module(inputs[places]), labels[places]).backward()  # type: ignore[no-untyped-call]
-        gradient = flat.gradient([parameter.grad for parameter in flat.parameters])
-        position = position - learning_rate * gradient
-        truth = first_layer(gradient.numpy()).astype(np.float64)
-        seen = first_layer(_seen(len(position), seed, shards, kept, round, rotate))
+        updates = [
+            local.update(flat, position, of.taken(inputs[mine]), labels[mine])
+            for mine in places.reshape(clients, samples)
+        ]
+        update = torch.stack(updates).mean(dim=0)
+        if not local.plain:  # what it is the difference of was rounded
+            before = rms(position.numpy()) / local.learning_rate
+            tolerance = max(tolerance, precision_of_difference(before, rms(update.numpy())))
+        position = position - local.learning_rate * update
+        values, everywhere = update.numpy(), np.arange(len(update))
+        truth = whole(layer, layer.entries(everywhere, values))
+        assert truth is not None
+        at = _seen(len(values), seed, shards, kept, round, rotate)
+        sent = values[at]
+        if wire is not None:
+            sent = wire(sent, Stream(seed, "completion wire", round=round))
         truths.append(truth)
-        parts.append(Entries.of(truth, seen.astype(np.bool_)))
-    return LayerCase(np.vstack(truths), Entries.stacked(parts), inputs[places].numpy())
+        parts.append(layer.entries(at, sent))
+    shown = inputs[places].numpy()
+    return LayerCase(np.vstack(truths), Entries.stacked(parts), shown, tolerance)
 
 
-def _seen(n: int, seed: int, shards: int, kept: float, round: int, rotate: bool) -> Choice:
+def _seen(n: int, seed: int, shards: int, kept: float, round: int, rotate: bool) -> Indices:
     """What one owner is sent in a round."""
     plan = RandomPlan(shards, rotate=1) if rotate else RandomPlan(shards)
     at = plan.at(n, seed, round).coordinates(seed % shards)
     if kept < 1:
         at = at[fraction_kept(n, kept, Stream(seed, "mask", round=round)).among(at)]
-    seen = np.zeros(n, np.bool_)
-    seen[at] = True
-    return seen
+    return at
 
 
 def mean_layer(
-    seed: int,
-    clients: int,
-    samples: int,
-    *,
-    width: int = WIDTH,
-    steps: int = 1,
-    noise: float | None = None,
-    optimiser: Callable[..., torch.optim.Optimizer] | None = None,
+    seed: int, clients: int, samples: int, *, local: Local | None = None, noise: float | None = None
 ) -> tuple[Matrix, NDArray[np.int64]]:
     """The first layer's mean update of several clients, and the places of all their images.
 
@@ -132,53 +219,32 @@ def mean_layer(
     inputs, labels, _ = images()
     places = drawn(seed, clients * samples)
     at = torch.from_numpy(places)
+    flat = FlatParameters(perceptron(seed))
+    position, layer = flat.read(), FIRST.within(flat)
     if noise is not None:
-        found = _noised(seed, inputs[at], labels[at], noise, width)
+        found = _noised(seed, flat, inputs[at], labels[at], noise)
     else:
-        total = np.zeros((width, PIXELS + 1))
-        for mine in at.reshape(clients, samples):
-            total += _update(seed, inputs[mine], labels[mine], steps, width, optimiser)
-        found = total / clients
-    grid = np.rint(found * 2.0**33) * 2.0**-33  # as means travel
-    return grid.astype(np.float32).astype(np.float64), places
+        local = local or Local()
+        updates = [
+            local.update(flat, position, inputs[mine], labels[mine])
+            for mine in at.reshape(clients, samples)
+        ]
+        found = torch.stack(updates).double().mean(dim=0)
+    grid = (found * 2.0**33).round() * 2.0**-33  # as means travel
+    values = grid.float().numpy()
+    mean = whole(layer, layer.entries(np.arange(len(values)), values))
+    assert mean is not None
+    return mean, places
 
 
-def _update(
-    seed: int,
-    inputs: Tensor,
-    labels: Tensor,
-    steps: int,
-    width: int,
-    optimiser: Callable[..., torch.optim.Optimizer] | None,
-) -> Matrix:
-    module = perceptron(seed, width)
-    before = _layer(module)
-    chosen = (optimiser or torch.optim.SGD)(module.parameters(), lr=0.1)
-    for _ in range(steps):
-        chosen.zero_grad()
-        functional.cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]
-        if steps == 1 and optimiser is None:
-            return _layer(module, gradient=True)
-        chosen.step()
-    return before - _layer(module)
-
-
-def _layer(module: nn.Sequential, *, gradient: bool = False) -> Matrix:
-    layer = module[0]
-    assert isinstance(layer, nn.Linear)
-    parts = [part.grad if gradient else part.detach() for part in (layer.weight, layer.bias)]
-    weight, bias = (part.double().numpy() for part in parts if part is not None)
-    return np.column_stack([weight, bias])
-
-
-def _noised(seed: int, inputs: Tensor, labels: Tensor, noise: float, width: int) -> Matrix:
+def _noised(
+    seed: int, flat: FlatParameters, inputs: Tensor, labels: Tensor, noise: float
+) -> Tensor:
     """The mean of gradients that are clipped to length 1, with noise on their sum."""
-    module = perceptron(seed, width)
-    total = np.zeros((width, PIXELS + 1))
+    position = flat.read()
+    total = torch.zeros(len(flat), dtype=torch.float64)
     for one, label in zip(inputs, labels, strict=True):
-        module.zero_grad()
-        functional.cross_entropy(module(one[None]), label[None]).backward()  # type: ignore[no-untyped-call]
-        square = sum(float((p.grad**2).sum()) for p in module.parameters() if p.grad is not None)
-        total += _layer(module, gradient=True) / max(1.0, square**0.5)
-    draws = Stream(seed, "completion noise").normal(0, total.size).reshape(total.shape)
-    return np.asarray((total + noise * draws) / len(inputs))
+        update = Local().update(flat, position, one[None], label[None]).double()
+        total += update / max(1.0, float(update.norm()))
+    draws = torch.from_numpy(Stream(seed, "completion noise").normal(0, len(total)))
+    return (total + noise * draws) / len(inputs)

@@ -1,9 +1,5 @@
-"""Completion where it works and where it fails: success against A, batch and kept share, and what
-counting says; then the span test on published means. ``eris reproduce audit-completion``.
-
-MNIST, the first layer (256 × 785) of a perceptron, one owner's view. Network, batch and plan are
-new in every instance. *Success*: certified, 90 % of the columns determined, these right to 10⁻³.
-"""
+"""Completion against what counting says: layers, aggregators, samples, kept share and rounds; and
+the span test on published means. :mod:`eris.experiments.audits.completion_tables` prints them."""
 
 from __future__ import annotations
 
@@ -22,20 +18,24 @@ from eris.audit.separation import separate, with_bias
 from eris.audit.span import row_space, span_scores
 from eris.experiments.audits.completion_cases import (
     DEVIATION,
+    FIRST,
+    FULL1,
+    FULL2,
+    FULL3,
     MEAN,
-    PIXELS,
-    WIDTH,
+    RESNET,
+    SIDE,
     LayerCase,
+    Local,
+    Studied,
     case,
     images,
     mean_layer,
 )
-from eris.experiments.audits.programs import asked, told
+from eris.experiments.audits.programs import told
 from eris.experiments.figures import NOTHING, figure
 from eris.theory.completion import completes, ratio
-from eris.training.torch import single_threaded
 
-SIDE = 28
 OTHERS = 2_000
 VARYING = {1: 0.2, 2: 0.28, 4: 0.36, 8: 0.47, 16: 0.51, 32: 0.57}
 """The share of MNIST's columns that are no multiples of the bias column, by the samples."""
@@ -43,23 +43,56 @@ VARYING = {1: 0.2, 2: 0.28, 4: 0.36, 8: 0.47, 16: 0.51, 32: 0.57}
 
 @dataclass(frozen=True)
 class CompletionSettings:
-    """How much is tried."""
+    """How much is tried; ``only`` is one table, or ``all``."""
 
     seed: int = 0
     instances: int = 4
+    only: str = "all"
+
+    @property
+    def about(self) -> str:
+        """What every table is of."""
+        return f"{images()[2]}; cross-entropy; seed {self.seed}, {self.instances} instances a row"
+
+    def seeds(self) -> range:
+        """One an instance."""
+        return range(1000 * self.seed, 1000 * self.seed + self.instances)
+
+
+# -- success against counting -----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is seen of what: rows of the table."""
+    """What is seen of what: rows of the tables."""
 
     shards: int
     kept: float
     samples: int
     rounds: int = 1
+    of: Studied = FIRST
+    learning_rate: float = 0.1
+
+    def case(self, seed: int) -> LayerCase:
+        """One instance."""
+        return case(
+            seed, self.samples, self.shards, self.kept, rounds=self.rounds,
+            learning_rate=self.learning_rate, of=self.of,
+        )  # fmt: skip
+
+    def counted(self, height: int, width: int) -> tuple[float, str]:
+        """Entries over unknowns as far as they vary, and what the planner says."""
+        varying = self.of.varying or VARYING[self.samples]
+        alive = 0.9 * height * (1 - (1 - self.of.alive) ** self.samples)
+        rho = ratio(self.rounds * alive, varying * width, self.kept / self.shards, self.samples)
+        verdict = completes(
+            height, width, self.shards, self.kept, self.samples, rounds=self.rounds,
+            alive=self.of.alive, varying=varying, background=self.of.varying is None,
+        )  # fmt: skip
+        return rho, verdict
 
 
-CELLS = (
+GRID = (
     *(Cell(shards, 1.0, 1) for shards in (16, 32, 50)),
     *(Cell(shards, 1.0, 2) for shards in (8, 16, 32, 50)),
     *(Cell(shards, 1.0, 4) for shards in (4, 8, 16, 32)),
@@ -68,31 +101,38 @@ CELLS = (
     *(Cell(4, 0.1, samples) for samples in (1, 2)),
     Cell(16, 1.0, 8, rounds=2),
     Cell(32, 1.0, 4, rounds=4),
+    Cell(50, 0.033, 1, rounds=200, learning_rate=0.02),
 )
-MEANS: dict[str, tuple[int, int, dict[str, float]]] = {
-    "20 × 8": (20, 8, {}),
-    "20 × 16": (20, 16, {}),
-    "20 × 32": (20, 32, {}),
-    "50 × 16": (50, 16, {}),
-    "20 × 8, 5 local steps": (20, 8, {"steps": 5}),
-    "20 × 8, clipped, noise 0.01 C": (20, 8, {"noise": 0.01}),
-    "20 × 8, clipped, noise 6.002 C (ε 8 over 100 rounds)": (20, 8, {"noise": 6.002}),
-}
+LAYERS = tuple(
+    Cell(shards, 1.0, samples, of=of)
+    for of, cells in (
+        (FULL1, {1: (16, 32), 2: (8, 16, 32), 4: (4, 8, 16), 8: (4, 8)}),
+        (FULL2, {1: (8, 16, 32), 2: (4, 8, 16), 4: (2, 4, 8), 8: (2, 4)}),
+        (FULL3, {1: (2, 4, 8), 2: (2, 4)}),
+        (RESNET, {1: (2, 4, 8), 2: (2, 4), 4: (2,)}),
+    )
+    for samples, many in cells.items()
+    for shards in many
+)
 
 
 @dataclass(frozen=True)
 class Tried:
     """What came of the instances of a cell."""
 
-    cell: Cell
+    layer: str
+    shards: int
+    kept: float
+    samples: int
+    rounds: int
     successes: int
     instances: int
     columns: float
+    """Of those that are not zero, the share that is determined."""
     wrong: int
     """Certified ones whose determined part is off by more than 10⁻³."""
     outcomes: str
     recovered: int
-    pictures: int
     milliseconds: float
     rho: float
     counted: str
@@ -100,38 +140,38 @@ class Tried:
 
 def tried(cell: Cell, settings: CompletionSettings) -> Tried:
     """All instances of a cell."""
-    good = wrong = recovered = pictures = 0
+    good = wrong = recovered = 0
     columns, spent, outcomes = [], [], []
-    for number in range(settings.instances):
-        one = case(
-            1000 * settings.seed + number,
-            cell.samples,
-            cell.shards,
-            cell.kept,
-            rounds=cell.rounds,
-        )
+    shape = (0, 0)
+    for seed in settings.seeds():
+        one = cell.case(seed)
+        shape = one.truth.shape[0] // cell.rounds, one.truth.shape[1]
         before = process_time()
         found = complete(one.entries, samples=cell.samples)
         spent.append(1000 * (process_time() - before))
         outcomes.append(found.why or "certified")
-        columns.append(float(found.columns.mean()))
+        columns.append(one.coverage(found.columns))
         if found.certified:
             parts = (found.rows, found.columns, found.left, found.right)
             good += one.success(*parts)
             wrong += one.error(*parts) > 1e-3
-            decibels = best_decibels(one, found.left, found.right, found.residual)
-            recovered += int((decibels > 30).sum())
-        pictures += cell.samples
-    varying = VARYING[cell.samples] * (PIXELS + 1)
-    alive = 0.9 * WIDTH * (1 - 0.5**cell.samples)
-    share = cell.kept / cell.shards
-    counts = ", ".join(f"{outcomes.count(one)} {one}" for one in sorted(set(outcomes)))
+            if cell.of is FIRST:
+                decibels = best_decibels(one, found.left, found.right, found.residual)
+                recovered += int((decibels > 30).sum())
     return Tried(
-        cell, good, settings.instances, float(np.mean(columns)), wrong, counts, recovered,
-        pictures, float(np.median(spent)), ratio(cell.rounds * alive, varying, share, cell.samples),
-        completes(WIDTH, PIXELS + 1, cell.shards, cell.kept, cell.samples, rounds=cell.rounds,
-                  varying=VARYING[cell.samples], background=True),
+        f"{cell.of.title}, {shape[0]} × {shape[1]}", cell.shards, cell.kept, cell.samples,
+        cell.rounds, good, settings.instances, float(np.mean(columns)), wrong, counts(outcomes),
+        recovered, float(np.median(spent)), *cell.counted(*shape),
     )  # fmt: skip
+
+
+def counts(outcomes: list[str]) -> str:
+    """How often there was what.
+
+    >>> counts(["stuck", "certified", "stuck"])
+    '1 certified, 2 stuck'
+    """
+    return ", ".join(f"{outcomes.count(one)} {one}" for one in sorted(set(outcomes)))
 
 
 def best_decibels(one: LayerCase, left: Matrix, right: Matrix, residual: float) -> Matrix:
@@ -147,13 +187,47 @@ def best_decibels(one: LayerCase, left: Matrix, right: Matrix, residual: float) 
     return np.asarray(np.nan_to_num(shown, nan=-np.inf).max(axis=0))
 
 
-def span_area(seed: int, clients: int, samples: int, **options: float) -> tuple[float, int]:
+def against_counting(cells: tuple[Cell, ...], settings: CompletionSettings) -> None:
+    """Print what came of some cells."""
+    rows = [tried(cell, settings) for cell in cells]
+    grid = Table(
+        "layer", "A", "kept", "samples", "rounds", "success", "columns %", "wrong", "outcomes",
+        "images > 30 dB", "CPU ms", "ρ₊", "counting",
+        title=f"Completion of one shard: {settings.about}",
+    )  # fmt: skip
+    for row in rows:
+        pictures = row.samples * row.instances
+        grid.add_row(
+            row.layer, str(row.shards), f"{row.kept:g}", str(row.samples), str(row.rounds),
+            f"{row.successes} of {row.instances}", f"{100 * row.columns:.1f}", str(row.wrong),
+            row.outcomes, f"{row.recovered} of {pictures}" if row.recovered else NOTHING,
+            f"{row.milliseconds:.0f}", figure(row.rho, ".1f"), row.counted,
+        )  # fmt: skip
+    told(grid, 170, {"completion": [asdict(row) for row in rows]})
+
+
+# -- what is published ------------------------------------------------------------------------
+
+MEANS: dict[str, tuple[int, int, Local, float | None]] = {
+    "20 × 8": (20, 8, Local(), None),
+    "20 × 16": (20, 16, Local(), None),
+    "20 × 32": (20, 32, Local(), None),
+    "50 × 16": (50, 16, Local(), None),
+    "20 × 8, 5 local steps": (20, 8, Local(5), None),
+    "20 × 8, one step of Adam": (20, 8, Local(1, torch.optim.Adam, 1e-3), None),
+    "20 × 8, clipped, noise 0.01 C": (20, 8, Local(), 0.01),
+    "20 × 8, clipped, noise 6.002 C (ε 8 over 100 rounds)": (20, 8, Local(), 6.002),
+}
+
+
+def span_area(
+    seed: int, clients: int, samples: int, local: Local | None = None, noise: float | None = None
+) -> tuple[float, int]:
     """AUC of the span test on a mean, its samples against others of MNIST; and the rank found."""
-    steps, noise = int(options.get("steps", 1)), options.get("noise")
-    layer, places = mean_layer(seed, clients, samples, steps=steps, noise=noise)
+    layer, places = mean_layer(seed, clients, samples, local=local, noise=noise)
     # Weights before and after are rounded: what is left of that is no direction.
-    wanted = clients * samples if noise is not None or steps > 1 else None
-    basis = row_space(layer, wanted)
+    several = local is not None and local.steps > 1
+    basis = row_space(layer, clients * samples if noise is not None or several else None)
     inputs, _, _ = images()
     other = np.setdiff1d(np.arange(len(inputs)), places)
     lot = np.linspace(0, len(other) - 1, OTHERS).astype(np.int64)
@@ -162,37 +236,14 @@ def span_area(seed: int, clients: int, samples: int, **options: float) -> tuple[
     return float(roc(scores, np.arange(len(both)) < len(places)).auc), basis.shape[1]
 
 
-def main(given: list[str] | None = None) -> None:
-    """Print both tables."""
-    names = ("seed", "instances")
-    settings = asked(CompletionSettings, __name__, __doc__, names, given)
-    with single_threaded():
-        rows = [tried(cell, settings) for cell in CELLS]
-        areas = {
-            label: span_area(settings.seed, clients, samples, **options)
-            for label, (clients, samples, options) in MEANS.items()
-        }
-    about = f"{images()[2]}; 784–256–10 ReLU, cross-entropy; seed {settings.seed}"
-    grid = Table(
-        "A", "kept", "samples", "rounds", "success", "columns %", "wrong", "outcomes",
-        "images > 30 dB", "CPU ms", "ρ₊", "counting", title=f"Completion of one shard: {about}",
-    )  # fmt: skip
-    for row in rows:
-        cell = row.cell
-        grid.add_row(
-            str(cell.shards), f"{cell.kept:g}", str(cell.samples), str(cell.rounds),
-            f"{row.successes} of {row.instances}", f"{100 * row.columns:.1f}", str(row.wrong),
-            row.outcomes, f"{row.recovered} of {row.pictures}" if row.recovered else NOTHING,
-            f"{row.milliseconds:.0f}", figure(row.rho, ".1f"), row.counted,
-        )  # fmt: skip
-    told(grid, 150, {"completion": [asdict(row) for row in rows]})
+def means(settings: CompletionSettings) -> None:
+    """Print the span test's table."""
+    areas = {label: span_area(settings.seed, *mean) for label, mean in MEANS.items()}
     spans = Table(
-        "mean of", "AUC", "rank", title=f"Span test on published means, {OTHERS:,} others: {about}"
-    )
+        "mean of", "AUC", "rank",
+        title=f"Span test on published means, {OTHERS:,} others: {images()[2]}; 784–256–10 ReLU; "
+        f"seed {settings.seed}",
+    )  # fmt: skip
     for label, (area, rank) in areas.items():
         spans.add_row(label, f"{area:.4f}", str(rank))
     told(spans, 110, {"span": {label: area for label, (area, _) in areas.items()}})
-
-
-if __name__ == "__main__":
-    main()

@@ -1,24 +1,23 @@
 """The experiments of the FLIP paper: what a tap on the first client's uplink makes of its model.
 
 Colour LeNet-5 on CIFAR-10, 8 clients, 30 rounds, four settings; the first client is in the last
-five rounds, over which all accuracies are means. The tap's estimates are made from the recorded
-messages of one run by increments (FLIP), once for every start and interception; what it would have
-if models travelled (FLOP) from the same. A second run adds NbAFL's noise to models (Wei et al.,
-2020: weights clipped to C, σ = cL·2C/(mε) with c = √(2·ln(1.25/δ)), L exposures, m samples). Then
-images are made from increments by DLG, and the tap's model is asked about them.
+five rounds, over which all accuracies are means. Every setting is trained twice, plainly and with
+NbAFL's noise (:mod:`tap_training`); the tap's estimates are all made from the recorded course of
+the first: by increments (FLIP) from several starts and for many interceptions, and if models
+travelled (FLOP). Then images are made by DLG, and the tap's model is asked about them
+(:mod:`tap_images`).
 
 The paper says gradient descent with a step of 1e-3. Clients step by Adam here unless ``--optimiser
 sgd`` is asked for; docs/eavesdropper.md says why.
 
-``python -m eris.experiments.audits.eavesdropping --seed 0 --quick`` prints tables; every setting is
-kept as JSON in ``runs/audits``, and what is there is not run again.
+``python -m eris.experiments.audits.eavesdropping --seed 0 --quick`` prints tables; courses and
+figures of every setting are kept in ``runs/audits``, and what is there is not made again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,331 +25,251 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
-from torch.nn import functional
 
 from eris.audit.eavesdropper import CARRY
-from eris.audit.watch import Watch
-from eris.core.combine import FixedPoint
-from eris.core.rules import server_rule
+from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
+from eris.experiments.audits import tap_images
 from eris.experiments.audits.report import write
 from eris.experiments.audits.tables import FOLDER
-from eris.experiments.figures import parts, percent, say, widened
+from eris.experiments.audits.tap_report import curves, tables
+from eris.experiments.audits.tap_training import (
+    FULL,
+    LAST,
+    QUICK,
+    SETTINGS,
+    TAPPED,
+    Setting,
+    Taped,
+    TapExperiment,
+    kept_course,
+)
+from eris.experiments.figures import parts, say, widened
 from eris.experiments.runs.assembly import Assembly, assemble
 from eris.experiments.runs.checkpoint import RunDamaged
-from eris.experiments.runs.printed import printed
 from eris.experiments.runs.progress import bar
-from eris.experiments.runs.recipe import Recipe
 from eris.experiments.runs.store import runs_root
-from eris.federation import Federation
-from eris.methods.fedavg import FedAvg
-from eris.protocol.observers import Observer
+from eris.protocol.gossip.peer import Sends
 from eris.theory.eavesdropper import (
     Course,
     Estimator,
+    Tap,
     best_sampling,
     errors,
     perfect_interception,
+    protection,
 )
 from eris.training.evaluation import evaluate
-from eris.training.flat import FlatParameters
-from eris.training.population import Models, Population
 from eris.training.torch import single_threaded
-from eris.training.trainer import LocalUpdate, PerSampleNoise
 
 NAME = "eavesdropper"
-FIGURES = "FLIP section IV"
-FULL, QUICK = 6250, 100
-"""Samples a client: all of CIFAR-10, or what a laptop has done in a minute or two."""
-LAST = 5
-"""Rounds at the end that the tapped client is in."""
-TAPPED = 0
+PATTERNS = 16
+"""Interceptions that are drawn at γ, for the spread of accuracies after the last round."""
+INTERCEPTIONS = (0.1, 0.25, 0.5, 0.75, 1.0)
+"""Over which protection is averaged exactly."""
+SCALES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
+"""By which a tap that has test images may shorten the sum of what it heard."""
+AT_ONCE = 256
+"""Test images in a pass: what fits the cache is fastest."""
+
+# -- what the tap makes of a course -----------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Setting:
-    """One of the paper's four."""
-
-    label: str
-    sampled: int = 5
-    epochs: int = 3
-    batch_size: int = 128
-
-
-SETTINGS = (
-    Setting("(a) n 5, K 3, B 128"),
-    Setting("(b) n 8, K 3, B 128", sampled=8),
-    Setting("(c) n 5, K 10, B 128", epochs=10),
-    Setting("(d) n 5, K 3, B 8", batch_size=8),
-)
-
-
-@dataclass(frozen=True)
-class TapExperiment:
-    """The federation, the tap, and NbAFL's budget."""
-
-    samples: int = FULL
-    clients: int = 8
-    rounds: int = 30
-    learning_rate: float = 1e-3
-    optimiser: str = "adam"
-    interception: float = 0.5
-    epsilon: float = 100.0
-    delta: float = 0.01
-    clip: float = 70.0
-    exposures: int = 10
-    test_samples: int = 10_000
-    images: int = 32
-    """Made by DLG, in 100 iterations."""
-    seed: int = 0
-
-    @property
-    def sigma(self) -> float:
-        """The deviation of NbAFL's noise on every weight that is sent."""
-        c = math.sqrt(2 * math.log(1.25 / self.delta))
-        return c * self.exposures * 2 * self.clip / (self.samples * self.epsilon)
-
-    def recipe(self, setting: Setting) -> Recipe:
-        """What clients train, on what."""
-        return Recipe().changed(
-            {
-                "data.name": "cifar10",
-                "data.clients": self.clients,
-                "data.samples": self.samples,
-                "data.test_samples": self.test_samples,
-                "model.name": "lenet5-colour",
-                "method.name": "fedavg",
-                "training.rounds": self.rounds,
-                "training.epochs": setting.epochs,
-                "training.batch_size": setting.batch_size,
-                "training.learning_rate": self.learning_rate,
-                "training.optimiser": self.optimiser,
-                "training.keep_momentum": False,
-                "seed": self.seed,
-            }
-        )
-
-
-# -- training ---------------------------------------------------------------------------------
-
-
-class NoisyModels:
-    """Clients that clip the model they have trained, and add noise to it (NbAFL)."""
-
-    def __init__(self, plain: Population, settings: TapExperiment) -> None:
-        self._plain, self._settings = plain, settings
-
-    def __len__(self) -> int:
-        return len(self._plain)
-
-    def updates(
-        self,
-        clients: Sequence[int],
-        models: Models,
-        round: int,
-        noise: PerSampleNoise | None = None,
-    ) -> Iterator[LocalUpdate]:
-        """Updates that lead to the noisy models."""
-        assert isinstance(models, np.ndarray)
-        rate, clip = self._settings.learning_rate, self._settings.clip
-        plain = self._plain.updates(clients, models, round, noise)
-        for client, update in zip(clients, plain, strict=True):
-            after = models - rate * update.vector.astype(np.float64)
-            after /= max(1.0, float(np.linalg.norm(after)) / clip)
-            drawn = Stream(self._settings.seed, "nbafl", round, client).normal(0, len(after))
-            after += self._settings.sigma * drawn
-            yield replace(update, vector=((models - after) / rate).astype(np.float32))
-
-    def state(self) -> Mapping[str, Vector]:
-        """What the clients keep."""
-        return self._plain.state()
-
-    def restore(self, state: Mapping[str, Vector]) -> None:
-        """Continue from a ``state()``."""
-        self._plain.restore(state)
-
-
-@dataclass(frozen=True, eq=False)
-class Taped:
-    """What the messages of a run say of the tapped client: x^s_t, ξ_t and δ_t."""
-
-    server: Vector
-    increments: Vector
-    sampled: tuple[bool, ...]
-    initial: Vector
-
-
-def taped(
-    settings: TapExperiment,
-    setting: Setting,
-    assembly: Assembly,
-    noisy: bool,
-    advance: Callable[[], None],
-) -> Taped:
-    """Train, and read the client's course off the messages."""
-    plain = assembly.federation.population
-    federation = Federation(
-        NoisyModels(plain, settings) if noisy else plain,
-        assembly.initial,
-        FedAvg(),
-        rule=server_rule("fedavg", learning_rate=settings.learning_rate),
-        samples=[len(part) for part in assembly.samples.parts],
-        seed=settings.seed,
-        sampled=setting.sampled,
-        precision=FixedPoint(2.0**16),  # of moves divided by a small step, noise among them
-    )
-    federation.force(TAPPED, range(settings.rounds - LAST + 1, settings.rounds + 1))
-    server, increments, sampled = [], [], []
-    with single_threaded():
-        session = federation.start(settings.rounds, record=True)
-        assert session.transcript is not None
-        session.note_views(*range(1, settings.rounds + 1))
-        everyone = Observer("coalition", frozenset(range(settings.clients + 1)))
-        watch = Watch(session.transcript, assembly.initial, [everyone])
-        for round, records in session.rounds_seen(settings.rounds):
-            (sight,) = watch.follow(round, records)
-            there = sight.pieces(TAPPED) is not None
-            trained = sight.completed(0, TAPPED) if there else sight.model
-            server.append(sight.model)
-            increments.append(trained - sight.model)
-            sampled.append(there)
-            advance()
-    return Taped(np.array(server), np.array(increments), tuple(sampled), assembly.initial)
-
-
-# -- what the tap makes of it -----------------------------------------------------------------
+def follow(
+    course: Taped,
+    start: Vector,
+    rounds: Sequence[int],
+    heard: Sequence[bool] | NDArray[np.bool_],
+    sends: Sends = "increments",
+) -> list[Vector]:
+    """The estimate after each of the rounds, in all of which the client is sampled."""
+    one, found = Estimator(start, CARRY), []
+    told = course.client if sends == "models" else course.increments
+    for t, intercepted in zip(rounds, heard, strict=True):
+        if intercepted:
+            one.hear(told[t], sends=sends)
+        else:
+            one.miss()
+        found.append(one.model.astype(np.float32))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """The tap's models after the last rounds, and the client's."""
+    """The client's models and the tap's, after each round that the client is sampled in."""
 
+    rounds: list[int]
+    heard: NDArray[np.bool_]
+    """By round, and by interception that was drawn; the taps by name have the first of them."""
     client: list[Vector]
     by_name: dict[str, list[Vector]]
+    last: dict[str, list[Vector]]
+    """After the last round, for every interception that was drawn."""
 
 
 def estimates(settings: TapExperiment, course: Taped) -> Estimates:
-    """Every tap beside the client: two starts, the paper's γ and 1, and where models travel."""
-    zero = np.zeros_like(course.initial)
-    taps = {
-        "zero": (zero, settings.interception, False),
-        "first": (course.initial, settings.interception, False),
-        "zero, all heard": (zero, 1.0, False),
-        "first, all heard": (course.initial, 1.0, False),
-        "models": (zero, settings.interception, True),
-    }
-    made = {name: Estimator(start, CARRY) for name, (start, _, _) in taps.items()}
-    client: list[Vector] = []
-    found: dict[str, list[Vector]] = {name: [] for name in taps}
-    for t, there in enumerate(course.sampled):
-        model = course.server[t] + course.increments[t]
-        draw = float(Stream(settings.seed, "eavesdrop", t + 1, TAPPED).uniform(0, 1)[0])
-        for name, (_, gamma, models) in taps.items():
-            if there and draw < gamma:
-                made[name].hear(
-                    model if models else course.increments[t],
-                    sends="models" if models else "increments",
-                )
-            elif there:
-                made[name].miss()
-        if t >= len(course.sampled) - LAST:
-            client.append(model)
-            for name, one in made.items():
-                found[name].append(one.model.astype(np.float32))
-    return Estimates(client, found)
+    """Every tap beside the client: starts, the paper's γ and 1, and where models travel."""
+    rounds = [t for t, there in enumerate(course.sampled) if there]
+    draws = [Stream(settings.seed, "eavesdrop", t + 1, TAPPED).uniform(0, PATTERNS) for t in rounds]
+    heard = np.array(draws) < settings.interception
+    zero, first, trained = np.zeros_like(course.initial), course.initial, course.client[rounds[0]]
+    mine, all_heard = heard[:, 0], np.ones(len(rounds), np.bool_)
+    return Estimates(
+        rounds,
+        heard,
+        [course.client[t] for t in rounds],
+        {
+            "zero": follow(course, zero, rounds, mine),
+            "first": follow(course, first, rounds, mine),
+            # The paper's x^c_{t_0}, if it is meant as it is after the client's first training.
+            "trained": [trained, *follow(course, trained, rounds[1:], mine[1:])],
+            "zero, all heard": follow(course, zero, rounds, all_heard),
+            "first, all heard": follow(course, first, rounds, all_heard),
+            "trained, all heard": [trained, *follow(course, trained, rounds[1:], all_heard[1:])],
+            "models": follow(course, zero, rounds, mine, "models"),
+        },
+        {
+            name: [follow(course, start, rounds, each)[-1] for each in heard.T]
+            for name, start in (("zero", zero), ("first", first))
+        },
+    )
+
+
+def scaled(course: Taped, heard: Sequence[int]) -> list[Vector]:
+    """x_0 and the increments of these rounds, together and shortened: a tap that adds them up goes
+    too far, since in the server's means most of what is one client's own cancels."""
+    total = course.increments[list(heard)].sum(axis=0, dtype=np.float64)
+    return [(course.initial + scale * total).astype(np.float32) for scale in SCALES]
 
 
 def protections(settings: TapExperiment, setting: Setting, course: Taped) -> dict[str, Any]:
-    """‖x^c − x^a‖² of a tap that starts at zero and hears all, beside equation (18)."""
+    """‖x^c − x^a‖² after the last round: of a tap that starts at zero and hears all, beside (18);
+    and exactly, over all interceptions of this client's rounds, by γ."""
     start = course.initial.astype(np.float64)
     server, increments = (one.astype(np.float64) for one in (course.server, course.increments))
     given = Course(server, increments, start, 0 * start)
-    heard = [True] * len(course.sampled)
-    signals = given.signals(course.sampled)
-    last = course.server[-1] + course.increments[-1]
+    signals, heard = given.signals(course.sampled), [True] * len(course.sampled)
+    there, last = np.array(course.sampled), course.client[-1].astype(np.float64)
+    moved = last - start
+
+    def by_interception(adversary: Vector, sends: Sends) -> list[float]:
+        some = Course(server[there], increments[there], start, adversary.astype(np.float64))
+        taps = (Tap(1.0, gamma, CARRY) for gamma in INTERCEPTIONS)
+        return [float(protection(some, tap, sends)[-1]) for tap in taps]
+
+    zero = np.zeros_like(course.initial)
     return {
         "measured": float(errors(given, course.sampled, heard, CARRY)[-1]),
         "of (18)": perfect_interception(signals, setting.sampled / settings.clients),
         "best p": best_sampling(signals),
         "norm": float(last @ last),
+        "moved": float(moved @ moved),
+        "γ": list(INTERCEPTIONS),
+        "increments, from zero": by_interception(zero, "increments"),
+        "increments, from first": by_interception(course.initial, "increments"),
+        "models, from zero": by_interception(zero, "models"),
     }
-
-
-def inverted(
-    assembly: Assembly, model: Vector, gradient: Vector, settings: TapExperiment
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Images and labels by DLG (Zhu, Liu and Han, 2019): 100 iterations of L-BFGS from noise."""
-    flat = FlatParameters(assembly.module)
-    flat.write(torch.from_numpy(model))
-    wanted, size = torch.from_numpy(gradient), (settings.images, 3, 32, 32)
-    draw = Stream(settings.seed, "dlg").normal(0, settings.images * (3 * 32 * 32 + 10))
-    noise = torch.from_numpy(draw.astype(np.float32))
-    images = noise[: math.prod(size)].reshape(size).clone().requires_grad_()
-    labels = noise[math.prod(size) :].reshape(-1, 10).clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([images, labels], max_iter=100, line_search_fn="strong_wolfe")
-
-    def distance() -> torch.Tensor:
-        optimiser.zero_grad()
-        loss = functional.cross_entropy(assembly.module(images), labels.softmax(dim=1))
-        found = torch.autograd.grad(loss, flat.parameters, create_graph=True)
-        gap = (torch.cat([one.reshape(-1) for one in found]) - wanted).square().sum()
-        gap.backward(inputs=[images, labels])  # type: ignore[no-untyped-call]
-        return gap.detach()
-
-    optimiser.step(distance)  # type: ignore[no-untyped-call]
-    return images.detach(), labels.detach().argmax(dim=1)
 
 
 # -- rows -------------------------------------------------------------------------------------
 
 
-def row(settings: TapExperiment, setting: Setting, advance: Callable[[], None]) -> dict[str, Any]:
-    """All figures of one setting."""
+class Tester:
+    """Accuracy on the test images, of which a model is asked once."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        data, self._module = assembly.samples, assembly.module
+        self._tests = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_targets)
+        self._known: dict[bytes, float] = {}
+
+    def __call__(self, models: Sequence[Vector]) -> list[float]:
+        """Of each model."""
+        found = []
+        for one in models:
+            key = one.tobytes()
+            if key not in self._known:
+                tested = evaluate(self._module, one, *self._tests, batch_size=AT_ONCE)
+                self._known[key] = tested["accuracy"]
+            found.append(self._known[key])
+        return found
+
+
+def row(
+    settings: TapExperiment, setting: Setting, folder: Path, advance: Callable[[], None]
+) -> dict[str, Any]:
+    """All figures of one setting, with a picture of the images in ``folder``."""
     assembly = assemble(settings.recipe(setting))
-    data, module = assembly.samples, assembly.module
-    inputs, targets = torch.from_numpy(data.test_inputs), torch.from_numpy(data.test_targets)
-
-    def accuracy(models: Sequence[Vector]) -> float:
-        each = [evaluate(module, one, inputs, targets)["accuracy"] for one in models]
-        return float(np.mean(each))
-
-    plain = taped(settings, setting, assembly, False, advance)
-    noisy = taped(settings, setting, assembly, True, advance)
+    plain = kept_course(settings, setting, assembly, False, folder, advance)
+    noisy = kept_course(settings, setting, assembly, True, folder, advance)
     with single_threaded():
-        found = estimates(settings, plain)
-        steps = setting.epochs * math.ceil(settings.samples / setting.batch_size)
-        scale = np.float32(-1 / (settings.learning_rate * steps))
-        # In FLIP the tap has the last increment and its estimate; in DP-FL two models.
-        guess = found.by_name["first"][-1]
-        theirs = inverted(assembly, guess, scale * plain.increments[-1], settings)
-        sent = noisy.server[-2:] + noisy.increments[-2:]
-        dp = inverted(assembly, sent[0], scale * (sent[1] - sent[0]), settings)
+        accuracy, found = Tester(assembly), estimates(settings, plain)
+        client, taps = accuracy(found.client), {k: accuracy(m) for k, m in found.by_name.items()}
+        sampled = [t for t, there in enumerate(noisy.sampled) if there]
+        some = [t for t, there in zip(found.rounds, found.heard[:, 0], strict=True) if there]
+        shortened = {"first": some, "first, all heard": found.rounds}
+        under_noise = accuracy([noisy.client[t] for t in sampled])
+        images = _images(settings, setting, assembly, (found, plain, noisy), folder)
         return {
             "setting": setting.label,
-            "sampled rounds": sum(plain.sampled),
-            "client": accuracy(found.client),
-            "taps": {name: accuracy(models) for name, models in found.by_name.items()},
+            "rounds": [t + 1 for t in found.rounds],
+            "heard": found.heard[:, 0].tolist(),
+            "client": _end(client),
+            "taps": {name: _end(each) for name, each in taps.items()},
+            "client by round": client,
+            "taps by round": taps,
+            "interceptions": {name: accuracy(models) for name, models in found.last.items()},
+            "scales": {"by": SCALES}
+            | {k: accuracy(scaled(plain, v)) for k, v in shortened.items()},
             "protection": protections(settings, setting, plain),
-            "client, NbAFL": accuracy(list(noisy.server[-LAST:] + noisy.increments[-LAST:])),
+            "client, NbAFL": _end(under_noise),
+            "client by round, NbAFL": under_noise,
             "sigma": settings.sigma,
-            "reconstructed, FLIP": evaluate(module, guess, *theirs)["accuracy"],
-            "reconstructed, NbAFL": evaluate(module, sent[0], *dp)["accuracy"],
-            "apart": float((theirs[0] - dp[0]).square().mean()),
+            "images": images,
         }
 
 
+def _end(accuracies: Sequence[float]) -> float:
+    return float(np.mean(accuracies[-LAST:]))
+
+
+def _images(
+    settings: TapExperiment,
+    setting: Setting,
+    assembly: Assembly,
+    heard: tuple[Estimates, Taped, Taped],
+    folder: Path,
+) -> dict[str, Any]:
+    found, plain, noisy = heard
+    attackers = tap_images.attackers(found.by_name["first"][-2], plain, noisy)
+    made = [tap_images.rebuilt(one, assembly, setting, settings) for one in attackers]
+    client = tap_images.TappedImages.of(assembly)
+    alone = tap_images.singles(plain.client[-2], client, assembly, settings)
+    path = folder / f"{stem(settings, setting)}.png"
+    tap_images.picture(made, alone, client, path)
+    return tap_images.figures(made, alone, client, assembly) | {"picture": path.name}
+
+
+def stem(settings: TapExperiment, setting: Setting) -> str:
+    """How the files of a setting are called."""
+    size = f"{settings.samples}-{settings.optimiser}-{settings.seed}"
+    return f"{NAME}-{setting.letter}-{size}"
+
+
 def rows(
-    settings: TapExperiment, root: Path, advance: Callable[[], None] = lambda: None
+    settings: TapExperiment,
+    root: Path,
+    advance: Callable[[], None] = lambda: None,
+    only: Sequence[Setting] = SETTINGS,
 ) -> Iterator[dict[str, Any]]:
-    """Every setting: from its file if it is there, or run and kept."""
-    for setting in SETTINGS:
-        size = f"{settings.samples}-{settings.optimiser}-{settings.seed}"
-        path = root / FOLDER / f"{NAME}-{setting.label[1]}-{size}.json"
+    """Every setting: from its file if it is there, or made and kept."""
+    for setting in only:
+        folder = root / FOLDER
+        path = folder / f"{stem(settings, setting)}.json"
         if not path.is_file():
-            found = row(settings, setting, advance)
+            found = row(settings, setting, folder, advance)
             write({"run": path.stem, "about": asdict(settings), **found}, path)
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -362,64 +281,53 @@ def rows(
         yield kept
 
 
-def tables(found: Sequence[Mapping[str, Any]]) -> tuple[Table, Table]:
-    """Figure 1, and figures 2 to 4 with (18), ours beside the paper's."""
-    first = Table("", "client", "paper", "from zero", "paper", "from the first model", "paper",
-                  "zero, all heard", "paper", "first, all heard", "if models travel",
-                  title="FLIP figure 1: test accuracy, %")  # fmt: skip
-    second = Table("", "x^a on DLG's images", "paper", "x^c under NbAFL", "paper",
-                   "their MSE", "client under NbAFL", "‖x^c − x^a‖², all heard", "of (18)",
-                   "best p", title="FLIP figures 2 to 4, and equation (18)")  # fmt: skip
-    for one in found:
-        taps, kept = one["taps"], one["protection"]
-        paper = {name: printed(FIGURES, name, "accuracy") for name in (
-            "client", "from zero", "from the first model", "all heard", "DLG, FLIP", "DLG, DP-FL"
-        )}  # fmt: skip
-        first.add_row(
-            one["setting"], percent(one["client"]), paper["client"], percent(taps["zero"]),
-            paper["from zero"], percent(taps["first"]), paper["from the first model"],
-            percent(taps["zero, all heard"]), paper["all heard"],
-            percent(taps["first, all heard"]), percent(taps["models"]),
-        )  # fmt: skip
-        second.add_row(
-            one["setting"], percent(one["reconstructed, FLIP"]), paper["DLG, FLIP"],
-            percent(one["reconstructed, NbAFL"]), paper["DLG, DP-FL"], f"{one['apart']:.2f}",
-            percent(one["client, NbAFL"]), f"{kept['measured']:.1f}", f"{kept['of (18)']:.1f}",
-            f"{kept['best p']:.2f}",
-        )  # fmt: skip
-    return first, second
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is not there yet, and print it."""
+    """Make what is not there yet, and print it."""
     parser = argparse.ArgumentParser(
         prog="python -m eris.experiments.audits.eavesdropping", description=__doc__
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--samples", type=int, default=FULL, help="a client's")
     parser.add_argument("--optimiser", choices=("adam", "sgd"), default="adam")
+    parser.add_argument("--only", default="abcd", help="letters of the paper's settings")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} samples a client")
     parser.add_argument("--runs", type=Path, default=None)
     given = parser.parse_args(arguments)
-    samples, test = (QUICK, 1000) if given.quick else (given.samples, 10_000)
-    settings = TapExperiment(
-        samples=samples, test_samples=test, optimiser=given.optimiser, seed=given.seed
-    )
+    settings = TapExperiment(samples=given.samples, optimiser=given.optimiser, seed=given.seed)
+    if given.quick:
+        settings = replace(settings, samples=QUICK, test_samples=1000, images=32)
+    chosen, root = _chosen(given.only), runs_root(given.runs)
     with bar(Console(stderr=True)) as shown:
-        task = shown.add_task(NAME, total=2 * settings.rounds * len(SETTINGS))
-        found = list(rows(settings, runs_root(given.runs), lambda: shown.advance(task)))
+        task = shown.add_task(NAME, total=2 * settings.rounds * len(chosen))
+        found = list(rows(settings, root, lambda: shown.advance(task), chosen))
     wide = widened(Console(highlight=False), 150)
     for table in tables(found):
         wide.print(*parts(table, wide))
-    whole = "all 50,000 images" if samples == FULL else f"{samples} of the paper's {FULL} samples"
-    say(
-        f"CIFAR-10 ({whole} a client), LeNet-5 (colour, 62,006 parameters), "
-        f"{settings.clients} clients, {settings.rounds} rounds, {settings.optimiser} "
-        f"{settings.learning_rate:g}, γ = {settings.interception}, m = {CARRY}; means over "
-        f"the last {LAST} rounds on {test:,} test images; NbAFL σ = {settings.sigma:.4f}; "
-        f"{settings.images} images by DLG; seed {settings.seed}."
-    )
+    say(_about(settings))
+    drawn = root / f"{NAME}-{settings.samples}-{settings.optimiser}-{settings.seed}.png"
+    pictures = [curves(found, drawn), *(root / FOLDER / one["images"]["picture"] for one in found)]
+    say(f"Pictures: {', '.join(map(str, pictures))}")
     return 0
+
+
+def _chosen(letters: str) -> list[Setting]:
+    known: Mapping[str, Setting] = {one.letter: one for one in SETTINGS}
+    if not letters or not {*letters} <= known.keys():
+        raise InvalidSetting("--only", letters, f"letters of {', '.join(known)}")
+    return [one for letter, one in known.items() if letter in letters]
+
+
+def _about(settings: TapExperiment) -> str:
+    whole = settings.samples == FULL
+    size = "all 50,000 images" if whole else f"{settings.samples} of the paper's {FULL} samples"
+    return (
+        f"CIFAR-10 ({size} a client), LeNet-5 (colour, 62,006 parameters), "
+        f"{settings.clients} clients, {settings.rounds} rounds, {settings.optimiser} "
+        f"{settings.learning_rate:g}, γ = {settings.interception}, m = {CARRY}; accuracies are "
+        f"means over the last {LAST} rounds on {settings.test_samples:,} test images; NbAFL "
+        f"σ = {settings.sigma:.4f}; {settings.images} images by {settings.iterations} iterations "
+        f"of DLG; seed {settings.seed}."
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,13 @@ from eris.audit.statistics import FEWEST
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.vectors import Vector
 from eris.data.outputs import check_file, check_folder
-from eris.experiments.audits.auditing import Subject, agreed, by_round, subject_of
+from eris.experiments.audits.auditing import (
+    Subject,
+    agreed,
+    by_round,
+    needs_canaries,
+    subject_of,
+)
 from eris.experiments.audits.candidate_files import IN_A_FILE, Asked
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
 from eris.experiments.runs.assembly import assemble
@@ -55,7 +61,8 @@ class Recording:
 def recording(given: str, root: Path, *, candidates: bool = False) -> Recording:
     """A run by its name or folder, a node by its folder, or a transcript's file.
 
-    ``candidates`` says that a user brings samples: then a run needs no canaries of its own.
+    ``candidates`` says that a run needs no canaries of its own: a user brings samples, or the
+    attacks are not about membership.
     """
     place = Path(given)
     if place.is_file():
@@ -258,19 +265,22 @@ def flat_model(path: Path) -> Vector:
 # -- subjects ---------------------------------------------------------------------------------
 
 
-def subject_of_run(run: Run, transcript: Transcript, asked: Asked | None) -> Subject:
-    """A run of a recipe, with its own canaries or with a user's candidates."""
+def subject_of_run(
+    run: Run, transcript: Transcript, asked: Asked | None, attacks: Sequence[str] = ()
+) -> Subject:
+    """A run of a recipe, with its own canaries or with a user's candidates; some attacks need
+    neither."""
     assembly = assemble(run.recipe)
     check_same_ground(run, assembly.about())
     if asked is None:
-        if not run.recipe.data.canaries:
+        if not run.recipe.data.canaries and needs_canaries(attacks):
             again = recorded_again(run, candidates=False)
             expected = (
                 f"canaries to judge by: run the recipe again with them (`{again}`), or ask about "
                 f"your own samples with `--candidates FILE`, {IN_A_FILE}"
             )
             raise InvalidSetting("data.canaries", 0.0, expected)
-        return subject_of(assembly, transcript)
+        return subject_of(assembly, transcript, attacks=attacks)
     subject = subject_of(assembly, transcript, asked.candidates)
     check_fit(subject.samples, subject.initial)
     return subject

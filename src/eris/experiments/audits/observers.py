@@ -76,15 +76,25 @@ def _drawn(text: str, which: str, members: list[int], seed: int) -> list[int]:
 
 
 def _ends(text: str, which: str, transcript: Transcript) -> tuple[int, int]:
+    owners, clients = sorted(transcript.owners), transcript.membership.clients
     if not which:
-        owners, clients = sorted(transcript.owners), transcript.membership.clients
         others = [owner for owner in owners if owner != clients[0]]
         if not others:
-            expected = "link:A-B, two members' numbers, or link:A-all"
-            raise InvalidSetting("observer", text, expected)
+            raise InvalidSetting("observer", text, _wires(transcript))
         return clients[0], others[0]
     sender, dash, receiver = which.partition("-")
     if not dash or not sender.isdecimal() or not (receiver.isdecimal() or receiver == "all"):
-        expected = "link:A-B, two members' numbers, or link:A-all"
-        raise InvalidSetting("observer", text, expected)
-    return int(sender), ANYBODY if receiver == "all" else int(receiver)
+        raise InvalidSetting("observer", text, _wires(transcript))
+    if receiver == "all":
+        return int(sender), ANYBODY
+    ends = int(sender), int(receiver)
+    if owners and not {*ends} & {*owners}:
+        raise InvalidSetting("observer", text, f"{_wires(transcript)}; no update passes here")
+    return ends
+
+
+def _wires(transcript: Transcript) -> str:
+    """The taps that there can be."""
+    owners = ", ".join(map(str, sorted(transcript.owners)))
+    other = f"an owner's ({owners})" if owners else "another's"
+    return f"link:A-B with a client's number and {other}, or link:A-all for all wires of A"

@@ -1,0 +1,192 @@
+"""A helper's half: it keeps seeds, and adds up the masks of one set a segment and round, once.
+
+Keys and the log of what was answered live in memory, beside each other: a helper that starts again
+has other keys, and what was sealed to the old ones it cannot open. So the log need not outlive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from eris.core.errors import ErisError
+from eris.protocol.secure.escrow import Escrow, unseal
+from eris.protocol.secure.keys import MemberKeys, PairSecret, PublicKeys
+from eris.protocol.secure.labels import ShardRound
+from eris.protocol.secure.seats import Threshold, bitmap
+from eris.protocol.secure.sums import Answer, SegmentShape, Statement, answer, audit
+
+KEPT_ESCROWS = 2
+"""Of a client, shard and round: one it sent, and one of a training before anything had left."""
+
+
+class RefusedClosing(ErisError):
+    """A statement that a helper does not answer, and why."""
+
+
+class LacksEscrow(RefusedClosing):
+    """A statement about an escrow that has not arrived: it may be sent again."""
+
+    def __init__(self, client: int) -> None:
+        self.client = client
+        super().__init__(f"the escrow of client {client} that is named has not arrived")
+
+
+@dataclass(frozen=True)
+class SumTerms:
+    """What members have agreed on about secure sums."""
+
+    threshold: Threshold
+    ring_bytes: int = 8
+    colluders: int = 1
+    min_included: int = 4
+
+    @property
+    def least_masked(self) -> int:
+        """Clients whose masked words are in a sum: two besides those that the owner may know."""
+        return 2 + self.colluders
+
+
+@dataclass(frozen=True)
+class SeatView:
+    """Who is who in a shard and round, as the view of that round has it."""
+
+    owner: int
+    helpers: tuple[int, ...]
+    clients: frozenset[int]
+    enough: int
+    """Clients that a result needs."""
+    keys: Mapping[int, PublicKeys]
+
+
+@dataclass
+class Helper:
+    """One member's seats, over the rounds."""
+
+    me: int
+    terms: SumTerms
+    keys: MemberKeys
+    _seeds: dict[tuple[ShardRound, int], dict[bytes, tuple[bytes, dict[int, bytes]]]] = field(
+        default_factory=dict, repr=False
+    )
+    """By place and client: under an escrow's digest its model, and the seeds it held."""
+    _log: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
+    """By (round, shard, segment), whatever the epoch: the one statement that was answered."""
+    _answers: dict[tuple[bytes, int], Answer] = field(default_factory=dict, repr=False)
+    _closed: dict[bytes, Statement] = field(default_factory=dict)
+    _pairs: dict[tuple[int, PublicKeys], PairSecret] = field(default_factory=dict, repr=False)
+
+    def deposit(self, place: ShardRound, seats: SeatView, client: int, escrow: Escrow) -> bytes:
+        """Keep an escrow that opens, and name it; one that does not is disputed."""
+        if client not in seats.clients or client == seats.owner:
+            raise RefusedClosing(f"member {client} has nothing to deposit for this shard")
+        seat = self._seat(seats)
+        kept = self._seeds.setdefault((place, client), {})
+        named = escrow.digest
+        if named in kept:
+            return named
+        if len(kept) >= KEPT_ESCROWS:
+            raise RefusedClosing(f"client {client} has deposited {KEPT_ESCROWS} times in the round")
+        key = self._pair(place, seats, client).escrow_key(place.epoch, client, self.me)
+        seeds = unseal(escrow, place, client, seats.helpers, seat, key, self.terms.threshold)
+        kept[named] = escrow.model, seeds
+        return named
+
+    def answer(
+        self,
+        statement: Statement,
+        signature: bytes,
+        asked: tuple[int, ...],
+        seats: SeatView,
+        expected: SegmentShape,
+        *,
+        over: Callable[[], bool],
+    ) -> Answer:
+        """The masks of a closed set, if nothing speaks against it.
+
+        ``expected`` is the segment as this member computes it; ``over`` says whether a result of
+        it, published or withheld, is known here.
+        """
+        shape, seat = statement.shape, self._seat(seats)
+        self._check(statement, signature, seats, expected)
+        if seat not in asked:
+            raise RefusedClosing(f"seat {seat} is not among those asked")
+        if over():
+            raise RefusedClosing("a result of that segment and round is known")
+        place = (shape.place.round, shape.place.shard, shape.segment)
+        named = statement.digest
+        if self._log.get(place, named) != named:
+            raise RefusedClosing("another set of that segment and round has been answered")
+        seeds = {one.client: self._deposited(statement, one.client, one.escrow)
+                 for one in statement.included}  # fmt: skip
+        made = self._answers.get((named, bitmap(asked)))
+        if made is None:
+            blinds = {other: self._blind_key(shape.place, seats, other)
+                      for other in asked if other != seat}  # fmt: skip
+            # In the log before it leaves, in the step that has looked into the log.
+            self._log[place] = named
+            self._closed[named] = statement
+            made = answer(statement, self.terms.threshold, seat, asked, seeds, blinds)
+            self._answers[named, bitmap(asked)] = made
+        return made
+
+    def audit(self, named: bytes) -> dict[tuple[int, int], tuple[int, int]]:
+        """What fits together of the pads of a statement that was answered; of no other."""
+        statement = self._closed.get(named)
+        if statement is None:
+            raise RefusedClosing("an audit is of a statement that was answered here")
+        return audit(statement, {one.client: self._deposited(statement, one.client, one.escrow)
+                                 for one in statement.included})  # fmt: skip
+
+    def forget(self, before: int) -> None:
+        """Erase what rounds before this one left: their results are known."""
+        self._seeds = {k: v for k, v in self._seeds.items() if k[0].round >= before}
+        self._log = {k: v for k, v in self._log.items() if k[0] >= before}
+        gone = {n for n, s in self._closed.items() if s.shape.place.round < before}
+        self._closed = {n: s for n, s in self._closed.items() if n not in gone}
+        self._answers = {k: v for k, v in self._answers.items() if k[0] not in gone}
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def _seat(self, seats: SeatView) -> int:
+        if self.me not in seats.helpers:
+            raise RefusedClosing(f"member {self.me} has no seat at this shard")
+        return seats.helpers.index(self.me)
+
+    def _check(
+        self, statement: Statement, signature: bytes, seats: SeatView, expected: SegmentShape
+    ) -> None:
+        named = [one.client for one in statement.included]
+        known = seats.keys.get(seats.owner)
+        if statement.owner != seats.owner or known is None:
+            raise RefusedClosing("the statement is not of the shard's owner")
+        if not known.signed(statement.encode(), signature):
+            raise RefusedClosing("the statement is not signed by the shard's owner")
+        if statement.helpers != seats.helpers or statement.shape != expected:
+            raise RefusedClosing("the statement is about another segment than is agreed on here")
+        if named != sorted(set(named)) or not set(named) <= seats.clients - {seats.owner}:
+            raise RefusedClosing("the set is not one of clients of the view, each once")
+        if len(named) < self.terms.least_masked:
+            raise RefusedClosing(f"a sum hides {self.terms.least_masked} clients at least")
+        least = max(self.terms.min_included, seats.enough)
+        if len(named) + statement.own < least:
+            raise RefusedClosing(f"a sum is of {least} clients at least")
+
+    def _deposited(self, statement: Statement, client: int, escrow: bytes) -> dict[int, bytes]:
+        model, seeds = self._seeds.get((statement.shape.place, client), {}).get(escrow, (b"", {}))
+        if not seeds:
+            raise LacksEscrow(client)
+        if model != statement.model:
+            raise RefusedClosing(f"client {client} trained on another model than is named")
+        return seeds
+
+    def _blind_key(self, place: ShardRound, seats: SeatView, seat: int) -> bytes:
+        other = seats.helpers[seat]
+        return self._pair(place, seats, other).blind_key(place.epoch, self.me, other)
+
+    def _pair(self, place: ShardRound, seats: SeatView, other: int) -> PairSecret:
+        theirs = seats.keys[other]
+        if (other, theirs) not in self._pairs:
+            # A curve's multiplication each: once for as long as keys live.
+            self._pairs[other, theirs] = self.keys.shared(place.federation, self.me, other, theirs)
+        return self._pairs[other, theirs]

@@ -1,0 +1,51 @@
+"""What secrets and digests are for: no two uses share a name, and none can be read in two ways."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+PREFIX = b"eris/ss/1/"
+
+
+def label(name: str, *numbers: int) -> bytes:
+    """A use by its name and numbers, of 8 bytes each.
+
+    >>> label("tag"), label("part", 1, 2)[-17:].hex()
+    (b'eris/ss/1/tag\\x00', '0001000000000000000200000000000000')
+    """
+    return PREFIX + name.encode() + b"\0" + b"".join(n.to_bytes(8, "little") for n in numbers)
+
+
+@dataclass(frozen=True)
+class ShardRound:
+    """Where a contribution belongs: W = (federation, epoch, round, shard)."""
+
+    federation: int
+    epoch: int
+    round: int
+    shard: int
+
+    @property
+    def numbers(self) -> tuple[int, int, int, int]:
+        """In the order in which labels have them."""
+        return self.federation, self.epoch, self.round, self.shard
+
+
+def prf(key: bytes, message: bytes) -> bytes:
+    """HMAC-SHA-256, which is also HKDF's extraction (``key`` is its salt)."""
+    return hmac.digest(key, message, "sha256")
+
+
+def derived(key: bytes, info: bytes, length: int = 32) -> bytes:
+    """HKDF's expansion (RFC 5869) to at most one block."""
+    return hmac.digest(key, info + b"\x01", "sha256")[:length]
+
+
+def digest(*pieces: bytes) -> bytes:
+    """SHA-256 of pieces in a row."""
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+    return found.digest()

@@ -1,0 +1,77 @@
+"""A client's own noise: drawn from a cipher whose key dies with the round.
+
+Noise follows (chain key, round, content): other content has other, independent noise, also in
+a machine that was brought back with its memory. Never from a stream of a seed, but in a simulation,
+whose chain key may follow from one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR, ECB
+from numpy.typing import NDArray
+
+from eris.core.rounded_normal import rounded_normal
+from eris.protocol.secure.labels import derived, prf
+
+PIECE = 1 << 15
+"""Draws at once: what they need stays in the cache."""
+_ZEROS = bytes(8 * PIECE)
+
+
+def content_digest(content: NDArray[np.int64], std: float, places: int, fine_bits: int) -> bytes:
+    """Of what noise is added to, on the fine grid, with the noise's own figures."""
+    head = struct.pack("<QdBB", len(content), std, places, fine_bits)
+    found = hashlib.sha256(b"eris/noise-content/1\0" + head)
+    found.update(content.astype("<i8", copy=False).view(np.uint8).data)
+    return found.digest()
+
+
+@dataclass(frozen=True)
+class NoiseKeys:
+    """The two keys of one round's noise."""
+
+    words: bytes = field(repr=False)
+    further: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, chain_key: bytes, federation: str, round: int, content: bytes) -> NoiseKeys:
+        """By the chain key of the round, and the digest of the content."""
+        extracted = prf(hashlib.sha256(federation.encode()).digest(), chain_key)
+        info = b"eris/noise/1\0" + round.to_bytes(8, "little") + content
+        first = derived(extracted, info)
+        return cls(first, prf(extracted, first + info + b"\x02"))
+
+    def blocks(self, number: int, draws: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Block ``number`` of further bits of some draws."""
+        asked = np.empty((len(draws), 2), ">u8")
+        asked[:, 0], asked[:, 1] = number, draws
+        # Each block is asked for once and stands for itself: the cipher as a random function.
+        cipher = Cipher(AES(self.further), ECB()).encryptor()
+        return np.frombuffer(cipher.update(asked.tobytes()), np.uint8).reshape(-1, 16)
+
+    def add(self, content: NDArray[np.int64], std: float, fine_bits: int) -> NDArray[np.int64]:
+        """⌊a + s·Z + ½⌋ for a = content/2^``fine_bits``, s = ``std`` units of the ring's grid."""
+        stream = Cipher(AES(self.words), CTR(bytes(16))).encryptor()
+        out = np.empty(len(content), np.int64)
+        room = bytearray(8 * PIECE + 16)
+        words = np.frombuffer(room, "<u8", PIECE)
+        for first in range(0, len(content), PIECE):
+            held = content[first : first + PIECE]
+            stream.update_into(memoryview(_ZEROS)[: 8 * len(held)], room)
+            drawn = words[: len(held)].astype(np.uint64, copy=False)
+            out[first : first + PIECE] = rounded_normal(
+                drawn, std, self.blocks, held, fine_bits, first
+            )
+        return out
+
+
+def next_chain_key(chain_key: bytes) -> bytes:
+    """What replaces a chain key once its round's words are made."""
+    return derived(chain_key, b"eris/noise-next/1")

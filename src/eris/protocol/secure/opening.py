@@ -1,0 +1,267 @@
+"""An owner's half: it adds up masked words, closes on a set once, and opens that one sum.
+
+Words of a client count once the seats that will be asked hold its seeds; until then they wait. They
+are added up apart for every model that clients trained on, and the owner closes on the clients of
+one: a sum over different models would tell them apart. From the closing on the set is fixed: if it
+cannot be opened, nothing is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from eris.core.errors import RefusedContribution
+from eris.core.ring import Words, add_wire, to_wire
+from eris.protocol.secure.escrow import Escrow
+from eris.protocol.secure.helper import SumTerms
+from eris.protocol.secure.keys import MemberKeys
+from eris.protocol.secure.seats import Threshold
+from eris.protocol.secure.sums import (
+    Answer,
+    Included,
+    MaskedSum,
+    MaskedWords,
+    Misfit,
+    OpenedSum,
+    SegmentShape,
+    Statement,
+    misfit_of,
+)
+
+Audited = Mapping[tuple[int, int], tuple[int, int]]
+"""What a seat says of pads, by client and part."""
+
+
+@dataclass
+class Deposits:
+    """What the seats of a shard hold in a round, as far as its owner has heard."""
+
+    threshold: Threshold
+    escrows: dict[bytes, tuple[int, Escrow]] = field(default_factory=dict)
+    """By digest: the client, and what it deposits."""
+    accepted: dict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    disputed: dict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
+    silent: set[int] = field(default_factory=set)
+    """Seats that did not answer when they were last asked."""
+
+    def offer(self, client: int, escrow: Escrow) -> bool:
+        """Take in an escrow; whether it is new, and to be passed on to every seat."""
+        escrow.check(self.threshold)
+        new = escrow.digest not in self.escrows
+        self.escrows.setdefault(escrow.digest, (client, escrow))
+        return new
+
+    def asked(self, digests: Sequence[bytes]) -> tuple[int, ...] | None:
+        """The seats to ask about some escrows: such as hold them all, the talkative first."""
+        seats = range(self.threshold.seats)
+        able = [s for s in seats if all(s in self.accepted[named] for named in digests)]
+        able.sort(key=lambda seat: (seat in self.silent, seat))
+        chosen = able[: self.threshold.need]
+        return tuple(sorted(chosen)) if len(chosen) == self.threshold.need else None
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What is kept of a client's words once they are in the sum."""
+
+    included: Included
+    misfit: tuple[int, int]
+
+
+@dataclass
+class _Group:
+    """Clients that trained on one model, and the sum of their words."""
+
+    total: MaskedSum
+    clients: dict[int, _Taken] = field(default_factory=dict)
+
+
+class Opening:
+    """One segment and round at its owner: open, then closed, then opened or withheld."""
+
+    def __init__(
+        self, terms: SumTerms, shape: SegmentShape, owner: int, helpers: tuple[int, ...],
+        keys: MemberKeys, deposits: Deposits,
+    ) -> None:  # fmt: skip
+        self.terms, self.shape, self.owner, self.helpers = terms, shape, owner, helpers
+        self.deposits, self._keys = deposits, keys
+        self._waiting: dict[int, tuple[MaskedWords, bytes, bytes]] = {}
+        self._groups: dict[bytes, _Group] = {}
+        self._own: tuple[bytes, Words, Words] | None = None
+        self.statement: Statement | None = None
+        self.signature = b""
+        self._answers: dict[tuple[int, ...], dict[int, Answer]] = defaultdict(dict)
+        self._misfits: set[tuple[int, ...]] = set()
+
+    # -- open ---------------------------------------------------------------------------------
+
+    def add(self, client: int, sent: MaskedWords, escrow: Escrow) -> bool:
+        """Take in a contribution; whether its escrow is to be passed on to the seats."""
+        if self.statement is not None or client in self._taken or client in self._waiting:
+            return False
+        if len(sent.wire) != self.shape.count * self.shape.ring_bytes or len(sent.head) != 4:
+            raise RefusedContribution(client, "masked words of another size")
+        new = self.deposits.offer(client, escrow)
+        self._waiting[client] = sent, escrow.digest, escrow.model
+        self.settle()
+        return new
+
+    def add_own(self, model: bytes, head: Words, words: Words) -> None:
+        """The owner's own contribution, which never travels."""
+        self._own = model, head, words
+
+    def settle(self) -> None:
+        """Count in what enough seats have accepted by now."""
+        if self.statement is not None:
+            return
+        for client, (sent, named, model) in list(self._waiting.items()):
+            if self.deposits.asked([named]) is None:
+                continue
+            del self._waiting[client]
+            size = self.shape.ring_bytes
+            fresh = _Group(MaskedSum(self.shape.count, size))
+            group = self._groups.setdefault(model, fresh)
+            group.total.add(sent.head, sent.wire)
+            included = Included(client, sent.nonce, named)
+            group.clients[client] = _Taken(included, _misfit(sent.head, sent.wire, self.shape))
+
+    @property
+    def _taken(self) -> set[int]:
+        return {client for group in self._groups.values() for client in group.clients}
+
+    # -- closed -------------------------------------------------------------------------------
+
+    def close(self, enough: int) -> Statement | None:
+        """Fix the set, and sign it; None where no model has clients enough: then withhold."""
+        assert self.statement is None, "a segment is closed once"
+        self.settle()
+        own = self._own[0] if self._own else b""
+        least = max(self.terms.min_included, enough)
+
+        def size(model: bytes) -> tuple[int, bool]:
+            return len(self._groups[model].clients) + (model == own), model == own
+
+        model = max(self._groups, key=size, default=None)
+        if model is None or size(model)[0] < least:
+            return None
+        group = self._groups[model]
+        if len(group.clients) < self.terms.least_masked:
+            return None
+        rows = tuple(group.clients[client].included for client in sorted(group.clients))
+        self.statement = Statement(self.shape, self.owner, model == own, self.helpers, model, rows)
+        self.signature = self._keys.signing.sign(self.statement.encode())
+        self._groups = {model: group}
+        self._waiting.clear()
+        return self.statement
+
+    @property
+    def included(self) -> frozenset[int]:
+        """The clients that it was closed on."""
+        assert self.statement is not None
+        mine = {self.owner} if self.statement.own else set()
+        return frozenset(mine | {one.client for one in self.statement.included})
+
+    def asked(self) -> tuple[int, ...] | None:
+        """The seats to ask next about the statement: other ones after a silence or a misfit."""
+        assert self.statement is not None
+        held = [one.escrow for one in self.statement.included]
+        seats = range(self.terms.threshold.seats)
+        able = [s for s in seats if all(s in self.deposits.accepted[named] for named in held)]
+        ways = [way for way in combinations(able, self.terms.threshold.need)
+                if way not in self._misfits]  # fmt: skip
+        silent = self.deposits.silent
+        return min(ways, key=lambda way: (len(silent & set(way)), way), default=None)
+
+    def answered(
+        self, seat: int, asked: tuple[int, ...], given: Answer, bound: int
+    ) -> OpenedSum | None:
+        """Take in an answer; the sum, once all of ``asked`` have answered.
+
+        :class:`Misfit` where the sum cannot be one: then an audit says whose fault it is.
+        """
+        assert self.statement is not None
+        if seat not in asked or len(given.wire) != self.shape.count * self.shape.ring_bytes:
+            return None
+        self._answers[asked][seat] = given
+        self.deposits.silent.discard(seat)
+        if len(self._answers[asked]) < len(asked):
+            return None
+        total = MaskedSum(self.shape.count, self.shape.ring_bytes)
+        group = self._groups[self.statement.model]
+        total.head, total.words = group.total.head.copy(), group.total.words.copy()
+        if self.statement.own:
+            assert self._own is not None
+            _, head, words = self._own
+            total.add(head, to_wire(words, self.shape.ring_bytes))
+        try:
+            return total.opened([self._answers[asked][s] for s in asked], bound)
+        except Misfit:
+            self._misfits.add(asked)
+            raise
+
+    # -- who lied -----------------------------------------------------------------------------
+
+    def blamed(self, asked: tuple[int, ...], said: Mapping[int, Audited]) -> list[frozenset[int]]:
+        """Who lied, by what the seats say of the pads; two members where either may have.
+
+        Nobody where all fits: then the blinds of two seats do not, and other seats are asked.
+        """
+        assert self.statement is not None
+        taken = self._groups[self.statement.model].clients
+        named: list[frozenset[int]] = []
+        agreed: dict[tuple[int, int], tuple[int, int]] = {}
+        for one in self.statement.included:
+            named += self._client_blamed(one.client, taken[one.client].misfit, said, agreed)
+        if named:
+            return named
+        duties = self.terms.threshold.duties(asked, self.shape.segment)
+        whole = (1 << 8 * self.shape.ring_bytes) - 1
+        for seat in asked:
+            given = self._answers[asked][seat]
+            rows = [
+                agreed[one.client, part] for one in self.statement.included for part in duties[seat]
+            ]
+            fits = tuple(sum(row[n] for row in rows) & whole for n in range(2))
+            if _misfit(given.head, given.wire, self.shape) != fits:
+                named.append(frozenset({self.helpers[seat]}))
+        return named
+
+    def _client_blamed(
+        self, client: int, misfit: tuple[int, int], said: Mapping[int, Audited],
+        agreed: dict[tuple[int, int], tuple[int, int]],
+    ) -> list[frozenset[int]]:  # fmt: skip
+        """Whose word about a client's pads does not fit; ``agreed`` gets those that do."""
+        parts, whole = self.terms.threshold.parts, (1 << 8 * self.shape.ring_bytes) - 1
+        told: dict[int, dict[int, tuple[int, int]]] = {
+            part: {
+                seat: words[client, part] for seat, words in said.items() if (client, part) in words
+            }
+            for part in parts
+        }
+        split = [part for part in parts if len(set(told[part].values())) > 1]
+        if not split:
+            for part in parts:
+                agreed[client, part] = next(iter(told[part].values()))
+            rows = [agreed[client, part] for part in parts]
+            fits = tuple(sum(row[n] for row in rows) & whole for n in range(2)) == misfit
+            return [] if fits else [frozenset({client})]
+        named = []
+        for part in split:
+            rest = [next(iter(told[other].values())) for other in parts if other != part]
+            right = tuple((misfit[n] - sum(row[n] for row in rest)) & whole for n in range(2))
+            wrong = {self.helpers[seat] for seat, word in told[part].items() if word != right}
+            holders = {self.helpers[seat] for seat in told[part]}
+            # A client that holds a part of its own can make its false word fit.
+            named.append(frozenset(holders if client in holders else wrong))
+        return named
+
+
+def _misfit(head: Words, wire: bytes, shape: SegmentShape) -> tuple[int, int]:
+    words = np.zeros(shape.count, np.uint64)
+    add_wire(words, np.frombuffer(wire, np.uint8), shape.ring_bytes)
+    return misfit_of(head, words, shape.ring_bytes)

@@ -1,0 +1,239 @@
+"""A masked sum, from a client's words to the opened total.
+
+A client adds the pads of all parts to its words. Once the owner has closed on a set and signed it,
+``need`` helpers add up the pads of exactly that set; what is left after subtracting their answers
+is the sum of the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eris.core import kernels
+from eris.core.errors import ErisError
+from eris.core.ring import Words, add_wire, check_sums, signed, to_wire
+from eris.core.vectors import Vector
+from eris.protocol.secure.escrow import Root
+from eris.protocol.secure.labels import ShardRound, digest, label
+from eris.protocol.secure.pads import (
+    HEAD,
+    add_pads,
+    blind,
+    blind_stream_key,
+    nonce,
+    pad_key,
+)
+from eris.protocol.secure.seats import Threshold, bitmap
+
+
+class Misfit(ErisError):
+    """An opened sum that its own check words, weights or range contradict."""
+
+
+@dataclass(frozen=True)
+class SegmentShape:
+    """Where a contribution lies, and how its words are cut."""
+
+    place: ShardRound
+    segment: int
+    based_on: int
+    count: int
+    ring_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedWords:
+    """What a client sends of a segment: nothing of it tells anything without the masks."""
+
+    nonce: bytes
+    head: Words
+    wire: bytes
+
+
+def plain_words(values: Vector, samples: int, fraction_bits: int) -> Words:
+    """samples · round(values · 2^f), as words of 64 bits."""
+    total = np.zeros(len(values), np.int64)
+    kernels.add_weighted(total, values, samples, 2.0**fraction_bits)
+    return total.view(np.uint64)
+
+
+def plain_head(words: Words, samples: int, steps: int) -> Words:
+    """What goes before the words: weights, and check words of the *signed* 64-bit integers.
+
+    So the sum of check words is a function of the opened sum and tells nothing besides, and a sum
+    that wrapped modulo 2^w does not fit.
+    """
+    return np.array([samples, samples * steps, *check_sums(words)], np.uint64)
+
+
+def mask(
+    head: Words, words: Words, root: Root, shape: SegmentShape, seeds: Mapping[int, bytes]
+) -> MaskedWords:
+    """Hide a head and words under the pads of all parts."""
+    chosen = nonce(root, shape.place, shape.segment, shape.based_on, shape.ring_bytes, head, words)
+    masked_head, masked = head.copy(), words.copy()
+    keys = [
+        pad_key(s, shape.segment, shape.count, shape.ring_bytes, chosen) for s in seeds.values()
+    ]
+    add_pads(masked_head, masked, keys, shape.ring_bytes)
+    return MaskedWords(chosen, masked_head, to_wire(masked, shape.ring_bytes))
+
+
+@dataclass(frozen=True)
+class Included:
+    """One client of a closed set: which of its contributions, under which escrow."""
+
+    client: int
+    nonce: bytes
+    escrow: bytes
+    """Its digest."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What an owner closes a segment on; signed, and answered once."""
+
+    shape: SegmentShape
+    owner: int
+    own: bool
+    """Whether the owner's own contribution, which never travels, is in the sum."""
+    helpers: tuple[int, ...]
+    model: bytes
+    included: tuple[Included, ...]
+    """Ascending, without the owner."""
+
+    def encode(self) -> bytes:
+        """The bytes that are signed, and whose digest names the statement."""
+        at = self.shape
+        numbers = (at.segment, at.based_on, at.count, at.ring_bytes, self.owner, int(self.own),
+                   len(self.helpers), *self.helpers, len(self.included))  # fmt: skip
+        rows = (one.client.to_bytes(8, "little") + one.nonce + one.escrow for one in self.included)
+        return label("close", *at.place.numbers, *numbers) + self.model + b"".join(rows)
+
+    @property
+    def digest(self) -> bytes:
+        """D: names the statement in answers and results."""
+        return digest(self.encode())
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A helper's part of the masks of a closed set, blinded against the other helpers'."""
+
+    head: Words
+    wire: bytes
+
+
+def answer(
+    statement: Statement,
+    threshold: Threshold,
+    seat: int,
+    asked: Sequence[int],
+    seeds: Mapping[int, Mapping[int, bytes]],
+    blind_keys: Mapping[int, bytes],
+) -> Answer:
+    """What a seat gives for a statement.
+
+    ``seeds`` are those it unsealed, by client and part; ``blind_keys`` those it shares with the
+    other seats that are asked, by seat.
+    """
+    shape = statement.shape
+    duty = threshold.duties(asked, shape.segment)[seat]
+    keys = [
+        pad_key(seeds[one.client][part], shape.segment, shape.count, shape.ring_bytes, one.nonce)
+        for one in statement.included
+        for part in duty
+    ]
+    head, words = np.zeros(HEAD, np.uint64), np.zeros(shape.count, np.uint64)
+    add_pads(head, words, keys, shape.ring_bytes)
+    named = statement.digest
+    for other in asked:
+        if other == seat:
+            continue
+        stream = blind_stream_key(blind_keys[other], bitmap(asked), named)
+        its_head, its_words = blind(stream, shape.count, shape.ring_bytes)
+        if seat < other:
+            head += its_head
+            words += its_words
+        else:
+            head -= its_head
+            words -= its_words
+    return Answer(head, to_wire(words, shape.ring_bytes))
+
+
+class MaskedSum:
+    """The running sum of masked contributions at an owner, in the memory of one segment."""
+
+    def __init__(self, count: int, ring_bytes: int) -> None:
+        self.ring_bytes = ring_bytes
+        self.head, self.words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
+
+    def add(self, head: Words, wire: bytes) -> None:
+        """Take in a contribution, or the owner's own plain words."""
+        self.head += head
+        add_wire(self.words, np.frombuffer(wire, np.uint8), self.ring_bytes)
+
+    def opened(self, answers: Sequence[Answer], bound: int) -> OpenedSum:
+        """What is left without the masks; :class:`Misfit` where it cannot be a sum of updates.
+
+        ``bound`` is the largest magnitude of a coordinate for a weight of one.
+        """
+        head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
+        for one in answers:
+            head -= one.head
+            add_wire(masks, np.frombuffer(one.wire, np.uint8), self.ring_bytes)
+        total = signed(self.words - masks, self.ring_bytes)
+        samples, sample_steps = int(head[0]), int(head[1])
+        if check_sums(total.view(np.uint64)) != (int(head[2]), int(head[3])):
+            raise Misfit("the opened sum does not fit its check words")
+        if (
+            samples < 1
+            or samples * bound >= 1 << 63
+            or np.abs(total).max(initial=0) > samples * bound
+        ):
+            raise Misfit("the opened sum is beyond what its samples can amount to")
+        return OpenedSum(samples, sample_steps, total)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedSum:
+    """Σ of the included clients' words, weights, and weights times steps."""
+
+    samples: int
+    sample_steps: int
+    total: NDArray[np.int64]
+
+    def mean(self, fraction_bits: int) -> Vector:
+        """The mean with the bits that a sum in the clear has."""
+        out = np.empty(len(self.total), np.float32)
+        kernels.mean_of(out, self.total, None, 0, float(np.ldexp(self.samples, fraction_bits)))
+        return out
+
+
+def misfit_of(head: Words, words: Words, ring_bytes: int) -> tuple[int, int]:
+    """e: by how much check words miss their words, modulo 2^w.
+
+    Of a contribution, an answer or a single pad. For an honest client those of its pads add up to
+    that of its contribution, so an audit names who lied and tells nothing of values.
+    """
+    whole = (1 << 8 * ring_bytes) - 1
+    plain, weighted = check_sums(words)
+    return (plain - int(head[2])) & whole, (weighted - int(head[3])) & whole
+
+
+def audit(
+    statement: Statement, seeds: Mapping[int, Mapping[int, bytes]]
+) -> dict[tuple[int, int], tuple[int, int]]:
+    """ε of every pad that a seat knows of a closed set, by client and part."""
+    shape, found = statement.shape, {}
+    for one in statement.included:
+        for part, seed in seeds[one.client].items():
+            head, words = np.zeros(HEAD, np.uint64), np.zeros(shape.count, np.uint64)
+            key = pad_key(seed, shape.segment, shape.count, shape.ring_bytes, one.nonce)
+            add_pads(head, words, [key], shape.ring_bytes)
+            found[one.client, part] = misfit_of(head, words, shape.ring_bytes)
+    return found

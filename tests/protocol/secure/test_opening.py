@@ -1,0 +1,398 @@
+"""Owner, helpers and clients of one shard: one set opens, once, and liars are named.
+
+Every rule is shown twice: that it holds, and that without it the attack it prevents succeeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from eris.core.ring import Words, to_wire
+from eris.core.vectors import Vector
+from eris.protocol.secure.escrow import Escrow, Root, seal
+from eris.protocol.secure.helper import (
+    Helper,
+    LacksEscrow,
+    RefusedClosing,
+    SeatView,
+    SumTerms,
+)
+from eris.protocol.secure.keys import MemberKeys
+from eris.protocol.secure.labels import ShardRound, digest
+from eris.protocol.secure.opening import Audited, Deposits, Opening
+from eris.protocol.secure.pads import add_pads, nonce, pad_key
+from eris.protocol.secure.seats import Threshold
+from eris.protocol.secure.sums import (
+    Answer,
+    Included,
+    MaskedSum,
+    MaskedWords,
+    Misfit,
+    OpenedSum,
+    SegmentShape,
+    Statement,
+    mask,
+    plain_head,
+    plain_words,
+)
+
+F, COUNT = 20, 12
+PLACE = ShardRound(7, 1, 3, 0)
+SHAPE = SegmentShape(PLACE, 0, 2, COUNT, 8)
+MODEL, OTHER_MODEL = bytes(range(16)), bytes(16)
+OWNER, CLIENTS = 7, range(8)
+
+
+class Shard:
+    """Eight clients, of which 7 owns the shard and the first few hold its seats."""
+
+    def __init__(self, words: str = "2 of 3", shape: SegmentShape = SHAPE) -> None:
+        self.terms = SumTerms(Threshold.parse(words), shape.ring_bytes)
+        self.shape, self.threshold = shape, self.terms.threshold
+        self.helpers = tuple(range(self.threshold.seats))
+        self.keys = {k: MemberKeys.of(b"".join(digest(bytes([k, n])) for n in range(3)))
+                     for k in CLIENTS}  # fmt: skip
+        self.roots = {k: Root.drawn(digest(bytes([k, 9])), self.keys[k].process_secret)
+                      for k in CLIENTS}  # fmt: skip
+        public = {k: keys.public for k, keys in self.keys.items()}
+        self.view = SeatView(OWNER, self.helpers, frozenset(CLIENTS), 4, public)
+        self.at = {seat: Helper(j, self.terms, self.keys[j])
+                   for seat, j in enumerate(self.helpers)}  # fmt: skip
+        self.deposits = Deposits(self.threshold)
+        self.opening = self.begin()
+
+    def begin(self, shape: SegmentShape | None = None) -> Opening:
+        return Opening(
+            self.terms, shape or self.shape, OWNER, self.helpers, self.keys[OWNER], self.deposits
+        )
+
+    def values(self, client: int) -> Vector:
+        return (np.linspace(-1, 1, self.shape.count) * (client + 1) / 9).astype(np.float32)
+
+    def escrow(self, client: int, model: bytes = MODEL) -> Escrow:
+        keys = {
+            j: self.keys[client].shared(7, client, j, self.keys[j].public)
+            .escrow_key(self.shape.place.epoch, client, j)
+            for j in self.helpers
+        }  # fmt: skip
+        seeds = self.roots[client].seeds(self.shape.place, self.threshold)
+        return seal(self.shape.place, client, self.helpers, model, seeds, keys, self.threshold)
+
+    def plain(self, client: int) -> tuple[Words, Words]:
+        words = plain_words(self.values(client), 1, F)
+        return plain_head(words, 1, 1), words
+
+    def sent(self, client: int, off: int = 0) -> MaskedWords:
+        head, words = self.plain(client)
+        seeds = self.roots[client].seeds(self.shape.place, self.threshold)
+        head[2] += np.uint64(off)
+        return mask(head, words, self.roots[client], self.shape, seeds)
+
+    def pass_on(self, seats: Iterable[int] | None = None) -> None:
+        for named, (client, escrow) in self.deposits.escrows.items():
+            for seat in self.at if seats is None else seats:
+                assert self.at[seat].deposit(self.shape.place, self.view, client, escrow) == named
+                self.deposits.accepted[named].add(seat)
+        self.opening.settle()
+
+    def give(self, clients: Iterable[int], model: bytes = MODEL) -> None:
+        for k in clients:
+            self.opening.add(k, self.sent(k), self.escrow(k, model))
+
+    def answer(self, seat: int, asked: tuple[int, ...], statement: Statement | None = None,
+               shape: SegmentShape | None = None) -> Answer:  # fmt: skip
+        said = statement or self.opening.statement
+        assert said is not None
+        signature = self.keys[OWNER].signing.sign(said.encode())
+        return self.at[seat].answer(
+            said, signature, asked, self.view, shape or self.shape, over=lambda: False
+        )
+
+    def opened(self, asked: tuple[int, ...] | None = None) -> OpenedSum:
+        asked = asked or self.opening.asked()
+        assert asked is not None
+        found = None
+        for seat in asked:
+            found = self.opening.answered(seat, asked, self.answer(seat, asked), 1 << F)
+        assert found is not None
+        return found
+
+    def total(self, clients: Iterable[int]) -> list[int]:
+        rows = np.stack([self.plain(k)[1].view(np.int64) for k in clients])
+        return [int(word) for word in rows.sum(0)]
+
+
+@pytest.mark.parametrize("words", ["2 of 3", "3 of 4", "2 of 2", "3 of 3"])
+def test_the_sum_of_those_it_was_closed_on_opens_whoever_of_the_seats_answers(words: str) -> None:
+    shard = Shard(words)
+    shard.give([0, 1, 3, 5])
+    shard.opening.add_own(MODEL, *shard.plain(OWNER))
+    shard.pass_on()
+    statement = shard.opening.close(4)
+    assert statement is not None
+    assert shard.opening.included == {0, 1, 3, 5, OWNER}
+    for asked in combinations(range(shard.threshold.seats), shard.threshold.need):
+        assert shard.opened(asked).total.tolist() == shard.total([0, 1, 3, 5, OWNER])
+
+
+def test_words_wait_until_enough_seats_hold_their_seeds() -> None:
+    shard = Shard()
+    shard.give(range(5))
+    shard.pass_on([1])
+    assert shard.opening.close(4) is None, "one seat cannot open"
+    shard.pass_on([2])
+    assert shard.opening.close(4) is not None
+    assert shard.opening.asked() == (1, 2)
+
+
+def test_what_comes_after_closing_is_not_in_the_sum() -> None:
+    shard = Shard()
+    shard.give(range(4))
+    shard.pass_on()
+    shard.opening.close(4)
+    assert not shard.opening.add(5, shard.sent(5), shard.escrow(5))
+    assert shard.opened().total.tolist() == shard.total(range(4))
+
+
+def test_a_dead_seat_is_asked_last() -> None:
+    shard = Shard()
+    shard.give(range(4))
+    shard.pass_on()
+    shard.opening.close(4)
+    assert shard.opening.asked() == (0, 1)
+    shard.deposits.silent.add(0)
+    assert shard.opening.asked() == (1, 2)
+    assert shard.opened((1, 2)).total.tolist() == shard.total(range(4))
+
+
+def fewer(statement: Statement, without: int) -> Statement:
+    rows = tuple(one for one in statement.included if one.client != without)
+    return replace(statement, included=rows)
+
+
+def closed(words: str = "2 of 3", clients: Iterable[int] = range(6)) -> tuple[Shard, Statement]:
+    shard = Shard(words)
+    shard.give(clients)
+    shard.pass_on()
+    statement = shard.opening.close(4)
+    assert statement is not None
+    return shard, statement
+
+
+def difference(shard: Shard, statement: Statement, without: int) -> list[int]:
+    """What an owner learns that opens a set and the same without one."""
+    sums = []
+    for said in (statement, fewer(statement, without)):
+        total = MaskedSum(COUNT, 8)
+        for one in said.included:
+            total.add(shard.sent(one.client).head, shard.sent(one.client).wire)
+        given = [shard.answer(seat, (0, 1), said) for seat in (0, 1)]
+        sums.append(total.opened(given, 1 << F).total)
+    return [int(word) for word in sums[0] - sums[1]]
+
+
+def test_a_second_set_of_a_segment_and_round_is_not_answered() -> None:
+    shard, statement = closed()
+    shard.opened((0, 1))
+    with pytest.raises(RefusedClosing, match="another set of that segment and round"):
+        shard.answer(0, (0, 1), fewer(statement, 3))
+    assert shard.answer(0, (0, 2)), "the same set with other seats"
+    for helper in shard.at.values():
+        helper._log.clear()
+    found = difference_without_log(shard, statement, 3)
+    assert found == shard.total([3]), "without the log a client is read"
+
+
+def difference_without_log(shard: Shard, statement: Statement, without: int) -> list[int]:
+    class Forgetful(dict[tuple[int, int, int], bytes]):
+        def __setitem__(self, key: tuple[int, int, int], value: bytes) -> None:
+            pass
+
+    for helper in shard.at.values():
+        helper._log = Forgetful()
+    return difference(shard, statement, without)
+
+
+def test_the_log_is_by_round_whatever_the_epoch() -> None:
+    shard, statement = closed()
+    shard.answer(0, (0, 1))
+    later = replace(SHAPE, place=replace(PLACE, epoch=2))
+    said = replace(statement, shape=later)
+    with pytest.raises(RefusedClosing, match="another set of that segment and round"):
+        shard.answer(0, (0, 1), said, later)
+
+
+def test_sets_below_the_floor_are_not_answered() -> None:
+    shard, statement = closed()
+    rows = statement.included
+    with pytest.raises(RefusedClosing, match="a sum hides 3 clients at least"):
+        shard.answer(0, (0, 1), replace(statement, included=rows[:2], own=True))
+    with pytest.raises(RefusedClosing, match="a sum is of 4 clients at least"):
+        shard.answer(0, (0, 1), replace(statement, included=rows[:3]))
+    few = Shard()
+    few.give(range(2))
+    few.opening.add_own(MODEL, *few.plain(OWNER))
+    few.pass_on()
+    assert few.opening.close(3) is None, "the owner's own contribution hides nobody"
+
+
+def test_an_owner_cannot_invent_clients_around_a_victim() -> None:
+    shard, statement = closed()
+    forged = Root.drawn(bytes(32), bytes(32))
+    pair = shard.keys[OWNER].shared(7, OWNER, 0, shard.keys[0].public)
+    for client in (4, 5):
+        seeds = forged.seeds(PLACE, shard.threshold)
+        keys = dict.fromkeys(shard.helpers, pair.escrow_key(1, client, 0))
+        false = seal(PLACE, client, shard.helpers, MODEL, seeds, keys, shard.threshold)
+        with pytest.raises(Exception, match="does not open"):
+            shard.at[0].deposit(PLACE, shard.view, client, false)
+        rows = (*statement.included[:4], Included(client, bytes(16), false.digest))
+        with pytest.raises(LacksEscrow, match=f"the escrow of client {client}"):
+            shard.answer(0, (0, 1), replace(statement, included=rows))
+
+
+def test_a_statement_is_of_the_owner_about_what_is_agreed_on() -> None:
+    shard, statement = closed()
+    signature = shard.keys[3].signing.sign(statement.encode())
+    with pytest.raises(RefusedClosing, match="not signed by the shard's owner"):
+        shard.at[0].answer(statement, signature, (0, 1), shard.view, SHAPE, over=lambda: False)
+    signature = shard.keys[OWNER].signing.sign(statement.encode())
+    with pytest.raises(RefusedClosing, match="a result of that segment and round is known"):
+        shard.at[0].answer(statement, signature, (0, 1), shard.view, SHAPE, over=lambda: True)
+    for said, why in (
+        (replace(statement, owner=3), "not of the shard's owner"),
+        (replace(statement, helpers=(0, 1, 3)), "another segment"),
+        (replace(statement, shape=replace(SHAPE, segment=1)), "another segment"),
+        (replace(statement, included=statement.included[::-1]), "each once"),
+        (
+            replace(statement, included=(*statement.included, Included(OWNER, b"", b""))),
+            "each once",
+        ),
+        (replace(statement, model=OTHER_MODEL), "another model"),
+    ):
+        with pytest.raises(RefusedClosing, match=why):
+            shard.answer(0, (0, 1), said)
+    with pytest.raises(RefusedClosing, match="seat 0 is not among those asked"):
+        shard.answer(0, (1, 2))
+    with pytest.raises(RefusedClosing, match="has no seat"):
+        Helper(5, shard.terms, shard.keys[5]).deposit(PLACE, shard.view, 1, shard.escrow(1))
+
+
+def test_clients_of_different_models_are_not_added_up() -> None:
+    shard = Shard()
+    shard.give([0, 1], OTHER_MODEL)
+    shard.give([2, 3, 4, 5])
+    shard.pass_on()
+    assert shard.opening.close(4) is not None
+    assert shard.opening.included == {2, 3, 4, 5}
+    assert shard.opened().total.tolist() == shard.total([2, 3, 4, 5])
+    split = Shard()
+    split.give([0, 1, 2], OTHER_MODEL)
+    split.give([3, 4, 5])
+    split.pass_on()
+    assert split.opening.close(4) is None, "enough were heard, and no model has enough: withheld"
+
+
+def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over() -> None:
+    shard, statement = closed()
+    assert shard.at[0].deposit(PLACE, shard.view, 4, shard.escrow(4, OTHER_MODEL))
+    with pytest.raises(RefusedClosing, match="has deposited 2 times"):
+        shard.at[0].deposit(PLACE, shard.view, 4, shard.escrow(4, bytes([1] * 16)))
+    shard.answer(0, (0, 1))
+    shard.at[0].forget(PLACE.round)
+    assert shard.at[0].audit(statement.digest)
+    shard.at[0].forget(PLACE.round + 1)
+    with pytest.raises(RefusedClosing, match="an audit is of a statement that was answered"):
+        shard.at[0].audit(statement.digest)
+    with pytest.raises(LacksEscrow):
+        shard.answer(0, (0, 1))
+
+
+@pytest.mark.parametrize("words", ["2 of 3", "3 of 4"])
+@pytest.mark.parametrize("ring_bytes", [4, 5, 6, 8])
+def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int) -> None:
+    shape = replace(SHAPE, ring_bytes=ring_bytes)
+    asked = (0, 1) if words == "2 of 3" else (0, 1, 2)
+
+    def audits(shard: Shard) -> dict[int, Audited]:
+        assert shard.opening.statement is not None
+        for seat in set(shard.at) - set(asked):  # a seat that was not asked answers, too
+            other = (seat, *asked[1:]) if seat < asked[1] else (*asked[1:], seat)
+            shard.answer(seat, tuple(sorted(other)))
+        return {seat: helper.audit(shard.opening.statement.digest)
+                for seat, helper in shard.at.items()}  # fmt: skip
+
+    def begun(false: int | None = None) -> Shard:
+        shard = Shard(words, shape)
+        for k in range(6):
+            shard.opening.add(k, shard.sent(k, off=5 if k == false else 0), shard.escrow(k))
+        shard.pass_on()
+        assert shard.opening.close(4) is not None
+        return shard
+
+    client = begun(false=5)
+    with pytest.raises(Misfit):
+        client.opened(asked)
+    assert client.opening.blamed(asked, audits(client)) == [frozenset({5})]
+
+    helper = begun()
+    given = {seat: helper.answer(seat, asked) for seat in asked}
+    spoilt = np.frombuffer(given[1].wire, np.uint8).copy()
+    spoilt[0] ^= 1
+    given[1] = Answer(given[1].head, spoilt.tobytes())
+    for seat in asked[:-1]:
+        assert helper.opening.answered(seat, asked, given[seat], 1 << F) is None
+    with pytest.raises(Misfit):
+        helper.opening.answered(asked[-1], asked, given[asked[-1]], 1 << F)
+    assert helper.opening.blamed(asked, audits(helper)) == [frozenset({1})]
+    assert helper.opening.asked() != asked, "another way to open the same set is tried"
+
+    lying = begun()
+    lying.opened(asked)
+    said = audits(lying)
+    part = lying.threshold.known_to(1)[0]
+    said[1] = {**said[1], (5, part): (1, 1)}
+    assert lying.opening.blamed(asked, said) == [frozenset({1})]
+
+
+def test_a_client_that_is_a_seat_cannot_have_an_honest_seat_named_alone() -> None:
+    shard = Shard()
+    for k in range(6):
+        shard.opening.add(k, shard.sent(k, off=5 if k == 0 else 0), shard.escrow(k))
+    shard.pass_on()
+    assert shard.opening.close(4) is not None
+    with pytest.raises(Misfit):
+        shard.opened((0, 1))
+    shard.answer(2, (0, 2))
+    assert shard.opening.statement is not None
+    said = {s: dict(h.audit(shard.opening.statement.digest)) for s, h in shard.at.items()}
+    part = 4  # known to seats 0 and 1
+    plain, weighted = said[0][0, part]
+    said[0][0, part] = ((plain - 5) % 2**64, weighted)  # so that its own false word fits
+    assert shard.opening.blamed((0, 1), said) == [frozenset({0, 1})]
+
+
+def test_a_nonce_without_the_content_would_show_the_difference_of_two_updates() -> None:
+    shard = Shard()
+    seeds = shard.roots[1].seeds(PLACE, shard.threshold)
+
+    def wire(value: float, fixed: bool) -> Words:
+        words = plain_words(np.full(COUNT, value, np.float32), 1, F)
+        head = plain_head(words, 1, 1)
+        if not fixed:
+            return np.frombuffer(mask(head, words, shard.roots[1], SHAPE, seeds).wire, "<u8")
+        chosen = nonce(
+            shard.roots[1], PLACE, 0, 2, 8, np.zeros(4, np.uint64), np.zeros(COUNT, np.uint64)
+        )
+        masked = words.copy()
+        add_pads(head, masked, [pad_key(s, 0, COUNT, 8, chosen) for s in seeds.values()], 8)
+        return np.frombuffer(to_wire(masked, 8), "<u8")
+
+    update = plain_words(np.full(COUNT, 0.5, np.float32), 1, F)
+    assert np.array_equal(wire(0.5, fixed=True) - wire(0.0, fixed=True), update)
+    assert not np.isin(wire(0.5, fixed=False) - wire(0.0, fixed=False), update).any()
