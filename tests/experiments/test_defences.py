@@ -20,6 +20,7 @@ from eris.experiments.audits.defence_lines import DEFENCES
 from eris.experiments.audits.defences import DefenceSettings, line, lines, shown_as, summary
 from eris.experiments.audits.defended import ClippedNoise, Defence, ImageClients, TopK, attacked
 from eris.training.torch import flatten
+from support.lpips import use_stand_in
 
 COUNT = 16
 PARAMETERS = 650
@@ -152,6 +153,7 @@ def test_a_line_is_made_once(
     monkeypatch.setattr(defences, "attacked", counted)
     monkeypatch.setattr(defences, "victims", lambda defence, settings: tiny)
     monkeypatch.setattr(defences, "Lpips", lambda folder: None)
+    use_stand_in(monkeypatch, tmp_path / "lpips", defences)
     monkeypatch.setattr(defences, "line", _line)
     first = lines(settings)
     # Who compares what it saw comes first; the table has the modes beside each other.
@@ -200,6 +202,7 @@ def test_an_interval_is_of_the_mean() -> None:
     assert summary([2.0])["deviation"] == 0
 
 
+@pytest.mark.slow  # CIFAR-10
 def test_the_victims_are_real_images_and_come_in_whole_groups() -> None:
     of_eight = next(one for one in DEFENCES if one.together == 8)
     found = defences.victims(of_eight, DefenceSettings())

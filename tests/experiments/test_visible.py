@@ -30,6 +30,7 @@ from eris.experiments.audits.visible import (
 )
 from eris.theory.reconstruction import Measured
 from eris.training.flat import parameter_count
+from support.lpips import use_stand_in
 
 
 def test_points_are_all_attacks_on_all_data_in_both_modes() -> None:
@@ -51,7 +52,7 @@ def test_masks_of_smaller_shares_lie_in_those_of_larger_ones() -> None:
 @pytest.mark.parametrize(
     ("data", "attack", "shape", "parameters"),
     [("faces", "idlg", (1, 32, 32), 38_296), ("mnist", "idlg", (1, 28, 28), 13_426),
-     ("cifar10", "cosine", (3, 32, 32), 34_826)],
+     pytest.param("cifar10", "cosine", (3, 32, 32), 34_826, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_networks_fit_the_data(
     data: str, attack: str, shape: tuple[int, ...], parameters: int
@@ -83,6 +84,7 @@ def test_points_are_made_once_written_and_drawn(
         return made_up(point)
 
     monkeypatch.setattr(visible, "measured", counted)
+    use_stand_in(monkeypatch, tmp_path / "lpips", visible)
     settings = VisibleSettings(attack="cosine", runs=str(tmp_path), images=2)
     first = list(points(settings))
     assert list(points(settings)) == first
@@ -95,6 +97,7 @@ def test_points_are_made_once_written_and_drawn(
         assert picture.width > 2 * picture.height
 
 
+@pytest.mark.slow  # the metric's true weights
 def test_a_real_point_beats_its_control(tmp_path: Path) -> None:
     settings = VisibleSettings(attack="idlg", data="mnist", images=2, iterations=150)
     point = Point("mnist", "idlg", "mask-aware", 0.75)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 
-from eris.data.lpips import from_package
+from eris.data.lpips import from_package, load_lpips
 from eris.data.weights import MODEL
 
 _LAYERS = ((11, 3, 64), (5, 64, 192), (3, 192, 384), (3, 384, 256), (3, 256, 256))
@@ -36,3 +39,11 @@ def pickled(what: Any) -> dict[str, bytes]:
 def stand_in() -> bytes:
     """Our file."""
     return from_package(pickled(tree()))[MODEL]
+
+
+def use_stand_in(patch: pytest.MonkeyPatch, folder: Path, *modules: ModuleType) -> None:
+    """Let modules that load the metric have one with random features."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MODEL).write_bytes(stand_in())
+    for module in modules:
+        patch.setattr(module, "load_lpips", lambda: load_lpips(folder))

@@ -23,10 +23,17 @@ from eris.audit.similarity import Lpips
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.data import load_mnist
-from eris.data.lpips import load_lpips
+from eris.data.weights import MODEL
 from eris.models.seeding import seeded
+from support.lpips import stand_in
 
-LPIPS = Lpips(load_lpips().folder)
+
+@pytest.fixture(scope="module")
+def lpips(tmp_path_factory: pytest.TempPathFactory) -> Lpips:
+    """The metric's shape, with random features."""
+    folder = tmp_path_factory.mktemp("lpips")
+    (folder / MODEL).write_bytes(stand_in())
+    return Lpips(folder)
 
 
 def quiet(share: float) -> None:
@@ -73,24 +80,24 @@ def small(count: int) -> Tensor:
     return digits(count)[..., ::2, ::2].contiguous()
 
 
-def test_training_lowers_the_error_of_pictures_not_trained_on() -> None:
+def test_training_lowers_the_error_of_pictures_not_trained_on(lpips: Lpips) -> None:
     told: list[float] = []
     eight = recipe(architecture={**recipe().architecture, "latents": 8})
-    trained = train(eight, small(1500), LPIPS, told.append)
+    trained = train(eight, small(1500), lpips, told.append)
     figures = trained.figures
     assert figures["held-out images"] == 150
     assert figures["MSE"] < 0.95 * figures["MSE of principal components"]
-    assert figures["LPIPS"] < 0.7 * figures["LPIPS of principal components"]
+    assert figures["LPIPS"] < 0.9 * figures["LPIPS of principal components"]
     assert told[-1] == 1
     made = generator(eight, trained)(torch.zeros(3, 8))
     assert made.shape == (3, 1, 14, 14)
 
 
-def test_the_same_seed_trains_the_same_generator() -> None:
+def test_the_same_seed_trains_the_same_generator(lpips: Lpips) -> None:
     made = []
     for seed in (0, 0, 1):
         short = recipe(epochs=1, seed=seed, architecture={**recipe().architecture, "mirrored": 1})
-        made.append(generator(short, train(short, small(40), LPIPS, quiet))(torch.ones(1, 2)))
+        made.append(generator(short, train(short, small(40), lpips, quiet))(torch.ones(1, 2)))
     assert torch.equal(made[0], made[1])
     assert not torch.equal(made[0], made[2])
 
@@ -126,14 +133,14 @@ def test_the_bound_is_that_of_a_normal_likelihood() -> None:
     assert float(found) + constant == pytest.approx(float(bound) / images.numel(), rel=1e-4)
 
 
-def test_what_a_generator_cannot_be_made_of_is_refused() -> None:
+def test_what_a_generator_cannot_be_made_of_is_refused(lpips: Lpips) -> None:
     with pytest.raises(InvalidSetting, match=r"latents is 41; expected from 1 to 40"):
         PrincipalComponents.of(digits(40), 41)
     with pytest.raises(InvalidSetting, match=r"pixels is 'from 0 to 2'; expected from 0 to 1"):
         PrincipalComponents.of(2 * digits(4), 1)
     with pytest.raises(InvalidSetting, match=r"shape of the pictures is \(28, 28\)"):
-        train(recipe(), digits(1)[0, 0], LPIPS, quiet)
+        train(recipe(), digits(1)[0, 0], lpips, quiet)
     with pytest.raises(InvalidSetting, match=r"shape of a picture is .*as the recipe has it"):
-        train(recipe(), digits(20), LPIPS, quiet)
+        train(recipe(), digits(20), lpips, quiet)
     with pytest.raises(InvalidSetting, match="use principal components"):
         Decoder((1, 4, 4), 2)

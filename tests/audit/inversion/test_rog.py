@@ -25,7 +25,7 @@ from eris.data import load_mnist
 from eris.data.weights import MODEL
 from eris.experiments.audits import inversions, priors
 from eris.experiments.audits.inversions import InversionRow, Inversions, Victims
-from support.lpips import stand_in
+from support.lpips import stand_in, use_stand_in
 
 BUDGET = SearchBudget(100)
 
@@ -45,6 +45,7 @@ def lpips(tmp_path_factory: pytest.TempPathFactory) -> Lpips:
 # -- the search -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # CIFAR-10
 @pytest.mark.parametrize("share", [1.0, 0.125])
 def test_what_is_found_is_far_nearer_than_what_random_numbers_give(share: float) -> None:
     victims = Victims.of("rog", 2, seed=0)
@@ -59,6 +60,7 @@ def test_what_is_found_is_far_nearer_than_what_random_numbers_give(share: float)
     assert told == sorted(told)
 
 
+@pytest.mark.slow  # CIFAR-10
 def test_taking_the_unseen_for_zeros_finds_less() -> None:
     victims = Victims.of("rog", 2, seed=0)
     aware, oblivious = (
@@ -199,6 +201,7 @@ def test_a_campaign_misses_its_network_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(priors, "cache_root", lambda: tmp_path)
+    use_stand_in(monkeypatch, tmp_path / "lpips", inversions)
     begun: list[str] = []
     with pytest.raises(DataUnavailable, match="run `eris train-prior rog cifar10`"):
         next(inversions.rows(Inversions(only="rog"), lambda name, share: begun.append(name)))
