@@ -18,6 +18,7 @@ from torch import nn
 from eris.audit.inversion import Inverted
 from eris.core.errors import InvalidSetting
 from eris.experiments.audits import eavesdropping, tap_images
+from eris.experiments.audits.altered import Altered
 from eris.experiments.audits.eavesdropping import (
     estimates,
     follow,
@@ -31,11 +32,11 @@ from eris.experiments.audits.tap_training import (
     FULL,
     LAST,
     SETTINGS,
-    NoisyModels,
     Setting,
     Taped,
     TapExperiment,
     kept_course,
+    noisy_models,
     taped,
 )
 from eris.experiments.runs.assembly import assemble
@@ -193,7 +194,7 @@ def test_dlg_is_asked_about_the_mean_gradient_at_the_model_that_the_tap_has(
 def test_noise_is_on_the_model_that_is_sent() -> None:
     settings = replace(SMALL, clip=0.5, samples=FULL)
     start = np.ones(40_000, np.float32)
-    (update,) = NoisyModels(Trainers([Still()]), settings).updates([0], start, 1)
+    (update,) = Altered(Trainers([Still()]), noisy_models(settings)).updates([0], start, 1)
     sent = start - settings.learning_rate * update.vector
     assert np.linalg.norm(sent) == pytest.approx(0.5, abs=0.05), "clipped to C"
     noise = sent - 0.5 / 200

@@ -12,7 +12,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import MultiStepLR
 
+from eris.audit.inversion.adam import walk
 from eris.audit.inversion.labels import candidates
 from eris.audit.inversion.matching import Matching, angular
 from eris.audit.inversion.search import Attempt, SearchBudget, Tell
@@ -45,24 +47,19 @@ class Cosine:
         width = high - low
         # In units of the box, so that α and the step mean the same whatever the pixels' scale.
         at = (0.5 + 0.25 * start).clamp(0, 1).requires_grad_()
-        best, least = at.detach().clone(), torch.full((len(start),), torch.inf)
-        adam = torch.optim.Adam([at], lr=self.step)
         marks = [iterations * eighths // 8 for eighths in (3, 5, 7)]
-        decay = torch.optim.lr_scheduler.MultiStepLR(adam, marks, gamma=0.1)
-        for done in range(1, iterations + 1):
+
+        def slopes() -> tuple[Tensor, Tensor]:
             loss, (slope,) = matching.gradients(
                 low + width * at, labels, angular, [at],
                 lambda: self.total_variation * total_variation(at),
             )  # fmt: skip
-            better = loss < least
-            least = torch.where(better, loss, least)
-            best[better] = at.detach()[better]
-            at.grad = slope.sign()
-            adam.step()
-            decay.step()
-            with torch.no_grad():
-                at.clamp_(0, 1)
-            tell(done / iterations)
+            return loss, slope.sign()
+
+        best, least = walk(
+            at, self.step, lambda adam: MultiStepLR(adam, marks, gamma=0.1), slopes, iterations,
+            tell, boxed=True,
+        )  # fmt: skip
         return Attempt(low + width * best, labels, least)
 
     def solved(self, matching: Matching, loss: Tensor) -> Tensor:

@@ -17,7 +17,9 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from eris.audit.inversion.adam import walk
 from eris.audit.inversion.generator import Generator, generator
 from eris.audit.inversion.labels import candidates
 from eris.audit.inversion.matching import Matching, squared
@@ -109,22 +111,18 @@ class Ggl:
         self, matching: Matching, labels: Tensor, codes: Tensor, iterations: int, tell: Tell
     ) -> tuple[Tensor, Tensor]:
         at = codes.requires_grad_()
-        best, least = at.detach().clone(), torch.full((len(at),), torch.inf)
-        adam = torch.optim.Adam([at], lr=self.step or 0.1)
-        decay = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
-        for done in range(1, iterations + 1):
+
+        def slopes() -> tuple[Tensor, Tensor]:
             loss, (slope,) = matching.gradients(
                 self._inputs(matching, at), labels, self._distance, [at],
                 lambda: self.divergence * divergence(at),
             )  # fmt: skip
-            better = loss < least
-            least = torch.where(better, loss, least)
-            best[better] = at.detach()[better]
-            at.grad = slope
-            adam.step()
-            decay.step()
-            tell(done / iterations)
-        return best, least
+            return loss, slope
+
+        return walk(
+            at, self.step or 0.1, lambda adam: CosineAnnealingLR(adam, iterations), slopes,
+            iterations, tell,
+        )  # fmt: skip
 
     def _evolved(
         self, matching: Matching, labels: Tensor, codes: Tensor, iterations: int, tell: Tell

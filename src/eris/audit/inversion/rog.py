@@ -15,7 +15,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from eris.audit.inversion.adam import walk
 from eris.audit.inversion.labels import candidates
 from eris.audit.inversion.matching import Matching, squared
 from eris.audit.inversion.search import Attempt, SearchBudget, Tell
@@ -55,22 +57,17 @@ class Rog:
         factor = self.factor or (2 if min(height, width) < 64 else 4)
         rows, columns = -(-height // factor), -(-width // factor)
         small = torch.special.ndtr(start[..., :rows, :columns]).requires_grad_()
-        adam = torch.optim.Adam([small], lr=self.step)
-        decay = torch.optim.lr_scheduler.CosineAnnealingLR(adam, iterations)
-        best, least = small.detach().clone(), torch.full((len(start),), torch.inf)
-        for done in range(1, iterations + 1):
+
+        def slopes() -> tuple[Tensor, Tensor]:
             loss, (slope,) = matching.gradients(
                 low + (high - low) * enlarged(small, height, width), labels, squared, [small]
             )
-            better = loss < least
-            least = torch.where(better, loss, least)
-            best[better] = small.detach()[better]
-            small.grad = slope
-            adam.step()
-            decay.step()
-            with torch.no_grad():
-                small.clamp_(0, 1)
-            tell(done / iterations)
+            return loss, slope
+
+        best, least = walk(
+            small, self.step, lambda adam: CosineAnnealingLR(adam, iterations), slopes, iterations,
+            tell, boxed=True,
+        )  # fmt: skip
         pictures = self.enhanced(enlarged(best, height, width).clamp(0, 1))
         return Attempt(low + (high - low) * pictures, labels, least)
 

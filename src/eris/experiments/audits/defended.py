@@ -6,9 +6,9 @@ or, where none has it, a mechanism on the client's own update before a plain met
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,13 +25,13 @@ from eris.core.prune import Prune
 from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
+from eris.experiments.audits.altered import Alteration, Altered
 from eris.experiments.audits.auditing import Audit, AuditOptions, Subject, reconstruction
 from eris.federation import Federation
 from eris.methods.registry import create
 from eris.training.options import LocalTraining
-from eris.training.population import Models, Population, Trainers
+from eris.training.population import Population, Trainers
 from eris.training.torch import flatten, torch_clients
-from eris.training.trainer import LocalUpdate, PerSampleNoise
 
 STEP = 0.1
 """Of clients and of the server; a round's update does not depend on it."""
@@ -123,35 +123,13 @@ class Defence:
         return f"{named}; {self.mechanism}" if self.mechanism else named
 
 
-class Altered:
-    """Clients that put a mechanism between their training and what they send."""
+def mechanised(mechanism: Mechanism, seed: int) -> Alteration:
+    """A mechanism as what clients do to their updates."""
 
-    def __init__(self, inner: Population, mechanism: Mechanism, seed: int) -> None:
-        self._inner, self._mechanism, self._seed = inner, mechanism, seed
+    def alter(update: Vector, model: Vector, round: int, client: int) -> Vector:
+        return mechanism(update, Stream(seed, "mechanism", round=round, client=client))
 
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def updates(
-        self,
-        clients: Sequence[int],
-        models: Models,
-        round: int,
-        noise: PerSampleNoise | None = None,
-    ) -> Iterator[LocalUpdate]:
-        """The inner ones', altered."""
-        made = self._inner.updates(clients, models, round, noise)
-        for client, update in zip(clients, made, strict=True):
-            stream = Stream(self._seed, "mechanism", round=round, client=client)
-            yield replace(update, vector=self._mechanism(update.vector, stream))
-
-    def state(self) -> Mapping[str, Vector]:
-        """The inner ones'."""
-        return self._inner.state()
-
-    def restore(self, state: Mapping[str, Vector]) -> None:
-        """The inner ones'."""
-        self._inner.restore(state)
+    return alter
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +192,7 @@ def record(defence: Defence, victims: ImageClients, seed: int) -> tuple[Subject,
     )
     population: Population = Trainers(trainers)
     if defence.mechanism is not None:
-        population = Altered(population, defence.mechanism, seed)
+        population = Altered(population, mechanised(defence.mechanism, seed))
     initial = flatten(victims.model)
     settings = dict(defence.settings)
     if "degree" in settings:  # a node has at most all others for neighbours

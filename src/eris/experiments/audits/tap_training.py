@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +24,14 @@ from eris.core.rules import server_rule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.data.cache import write_atomically
+from eris.experiments.audits.altered import Alteration, Altered
 from eris.experiments.runs.assembly import Assembly
 from eris.experiments.runs.checkpoint import RunDamaged
 from eris.experiments.runs.recipe import Recipe
 from eris.federation import Federation
 from eris.methods.fedavg import FedAvg
 from eris.protocol.observers import Observer
-from eris.training.population import Models, Population
 from eris.training.torch import single_threaded
-from eris.training.trainer import LocalUpdate, PerSampleNoise
 
 FULL, QUICK = 6250, 100
 """Samples a client: all of CIFAR-10, or what a laptop has done in a minute or two."""
@@ -118,40 +117,18 @@ class TapExperiment:
         return about | ({"sigma": self.sigma, "clip": self.clip} if noisy else {})
 
 
-class NoisyModels:
-    """Clients that clip the model they have trained, and add noise to it (NbAFL)."""
+def noisy_models(settings: TapExperiment) -> Alteration:
+    """Clients clip the model they have trained, and add noise to it (NbAFL)."""
 
-    def __init__(self, plain: Population, settings: TapExperiment) -> None:
-        self._plain, self._settings = plain, settings
+    def alter(update: Vector, model: Vector, round: int, client: int) -> Vector:
+        after = model - settings.learning_rate * update.astype(np.float64)
+        after /= max(1.0, float(np.linalg.norm(after)) / settings.clip)
+        after += settings.sigma * Stream(settings.seed, "nbafl", round, client).normal(
+            0, len(after)
+        )
+        return ((model - after) / settings.learning_rate).astype(np.float32)
 
-    def __len__(self) -> int:
-        return len(self._plain)
-
-    def updates(
-        self,
-        clients: Sequence[int],
-        models: Models,
-        round: int,
-        noise: PerSampleNoise | None = None,
-    ) -> Iterator[LocalUpdate]:
-        """Updates that lead to the noisy models."""
-        assert isinstance(models, np.ndarray)
-        rate, clip = self._settings.learning_rate, self._settings.clip
-        plain = self._plain.updates(clients, models, round, noise)
-        for client, update in zip(clients, plain, strict=True):
-            after = models - rate * update.vector.astype(np.float64)
-            after /= max(1.0, float(np.linalg.norm(after)) / clip)
-            drawn = Stream(self._settings.seed, "nbafl", round, client).normal(0, len(after))
-            after += self._settings.sigma * drawn
-            yield replace(update, vector=((models - after) / rate).astype(np.float32))
-
-    def state(self) -> Mapping[str, Vector]:
-        """What the clients keep."""
-        return self._plain.state()
-
-    def restore(self, state: Mapping[str, Vector]) -> None:
-        """Continue from a ``state()``."""
-        self._plain.restore(state)
+    return alter
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +156,7 @@ def taped(
     """Train, and read the client's course off the messages."""
     plain = assembly.federation.population
     federation = Federation(
-        NoisyModels(plain, settings) if noisy else plain,
+        Altered(plain, noisy_models(settings)) if noisy else plain,
         assembly.initial,
         FedAvg(),
         rule=server_rule("fedavg", learning_rate=settings.learning_rate),
