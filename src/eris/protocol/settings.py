@@ -22,6 +22,8 @@ from eris.core.shardmap import ShardMap
 from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan
 from eris.core.vectors import Vector
 from eris.protocol.schemes import SCHEMES, Dense, Scheme
+from eris.protocol.secure.seats import Threshold
+from eris.protocol.secure.terms import SecureSums
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Settings:
     """The agreement of a federation: every member must hold the same.
 
     ``n`` is the number of coordinates of the model, ``plan`` cuts them into shards, ``scheme`` says
-    how segments travel (:mod:`eris.protocol.schemes`), ``rule`` what the server would have done
-    with their mean. Times are in seconds.
+    how segments travel (:mod:`eris.protocol.schemes`), ``secure`` whether owners see sums alone,
+    ``rule`` what the server would have done with their mean. Times are in seconds.
 
     >>> from eris.core.compress import RandP
     >>> from eris.protocol.schemes import Masked
@@ -44,6 +46,7 @@ class Settings:
     plan: ShardPlan = field(default_factory=lambda: RandomPlan(1))
     rule: ServerRule = field(default_factory=FedAvg)
     scheme: Scheme = field(default_factory=Dense)
+    secure: SecureSums | None = None
     precision: FixedPoint = field(default_factory=FixedPoint)
     non_finite: NonFinite = "refuse"
     segment_size: int | None = None
@@ -79,6 +82,8 @@ class Settings:
             expected = "0 with bias correction: it counts results per segment"
             raise InvalidSetting("plan.rotate", self.plan.rotate, expected)
         self.scheme.check(self)
+        if self.secure is not None:
+            self.secure.check(self)
 
     @property
     def places(self) -> int:
@@ -129,7 +134,7 @@ _KINDS: dict[str, type[Any]] = {
         *(*PLANS.values(), WeightedPlan),
         *(*COMPRESSORS.values(), Prune, FixedPoint),
         *RULES.values(),
-        *SCHEMES,
+        *(*SCHEMES, SecureSums, Threshold),
     )
 }
 

@@ -7,9 +7,35 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from eris.core.errors import InvalidSetting
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.keys import PublicKeys
 
 NOBODY = -1
 """The owner of a shard that waits: nobody may take it over."""
+
+
+@dataclass(frozen=True)
+class Seating:
+    """Who helps which shard, and the keys by which members seal and sign (secure sums).
+
+    ``helpers[a]`` are the members in the seats of shard a, ``NOBODY`` in one that is vacant.
+    ``statements[m]`` are the keys of member m as it signed them; None where they are not known, or
+    were found not to be its own.
+    """
+
+    helpers: tuple[tuple[int, ...], ...]
+    statements: tuple[KeyStatement | None, ...]
+
+    def keys(self, member: int) -> PublicKeys | None:
+        """A member's keys, if they are known."""
+        stated = self.statements[member] if 0 <= member < len(self.statements) else None
+        return None if stated is None else stated.keys
+
+    @cached_property
+    def parties(self) -> dict[int, str]:
+        """Whose each member is, of those whose keys are known."""
+        known = enumerate(self.statements)
+        return {member: stated.party() for member, stated in known if stated is not None}
 
 
 @dataclass(frozen=True)
@@ -29,6 +55,7 @@ class View:
     owners: tuple[int, ...]
     samples: tuple[int, ...] | None = None
     epoch: int = 0
+    seating: Seating | None = None
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
@@ -87,7 +114,8 @@ class View:
         other = copy.copy(self)  # the members' names have been checked
         for derived in ("client_set", "roles"):
             other.__dict__.pop(derived, None)
-        fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch}
+        fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch,
+                  "seating": None}  # fmt: skip
         for name, value in fields.items():
             object.__setattr__(other, name, value)
         other._check_roles()
@@ -100,8 +128,9 @@ class View:
 
     @cached_property
     def roles(self) -> tuple[int, ...]:
-        """The members that do something in this epoch: clients and owners."""
-        return tuple(sorted({*self.clients, *self.owners} - {NOBODY}))
+        """The members that do something in this epoch: clients, owners and their helpers."""
+        seats = [] if self.seating is None else [m for line in self.seating.helpers for m in line]
+        return tuple(sorted({*self.clients, *self.owners, *seats} - {NOBODY}))
 
     def owned_by(self, member: int) -> tuple[int, ...]:
         """The shards a member owns."""

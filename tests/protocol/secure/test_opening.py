@@ -20,7 +20,6 @@ from eris.protocol.secure.helper import (
     LacksEscrow,
     RefusedClosing,
     SeatView,
-    SumTerms,
 )
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.labels import ShardRound, digest
@@ -40,6 +39,7 @@ from eris.protocol.secure.sums import (
     plain_head,
     plain_words,
 )
+from eris.protocol.secure.terms import SecureSums
 
 F, COUNT = 20, 12
 PLACE = ShardRound(7, 1, 3, 0)
@@ -52,7 +52,7 @@ class Shard:
     """Eight clients, of which 7 owns the shard and the first few hold its seats."""
 
     def __init__(self, words: str = "2 of 3", shape: SegmentShape = SHAPE) -> None:
-        self.terms = SumTerms(Threshold.parse(words), shape.ring_bytes)
+        self.terms = SecureSums(Threshold.parse(words), shape.ring_bytes)
         self.shape, self.threshold = shape, self.terms.threshold
         self.helpers = tuple(range(self.threshold.seats))
         self.keys = {k: MemberKeys.of(b"".join(digest(bytes([k, n])) for n in range(3)))

@@ -31,14 +31,17 @@ AHEAD = timedelta(days=1)
 
 @dataclass(frozen=True)
 class KeyStatement:
-    """Keys of a member from one of its starts on."""
+    """Keys of a member from one of its starts on.
+
+    In a simulation, where nobody has a certificate, it is empty and nothing is signed.
+    """
 
     name: str
     start: int
     """Nanoseconds of the member's clock, more with every start."""
     keys: PublicKeys
-    certificate: bytes
-    signature: bytes
+    certificate: bytes = b""
+    signature: bytes = b""
 
     @classmethod
     def signed(
@@ -51,6 +54,8 @@ class KeyStatement:
 
     def party(self) -> str:
         """Whose it is: the certificate's organisational unit, or the member by itself."""
+        if not self.certificate:
+            return self.name
         subject = x509.load_der_x509_certificate(self.certificate).subject
         units = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
         return str(units[0].value) if units else self.name

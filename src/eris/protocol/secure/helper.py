@@ -13,8 +13,9 @@ from eris.core.errors import ErisError
 from eris.protocol.secure.escrow import Escrow, unseal
 from eris.protocol.secure.keys import MemberKeys, PairSecret, PublicKeys
 from eris.protocol.secure.labels import ShardRound
-from eris.protocol.secure.seats import Threshold, bitmap
+from eris.protocol.secure.seats import bitmap
 from eris.protocol.secure.sums import Answer, SegmentShape, Statement, answer, audit
+from eris.protocol.secure.terms import SecureSums
 
 KEPT_ESCROWS = 2
 """Of a client, shard and round: one it sent, and one of a training before anything had left."""
@@ -30,21 +31,6 @@ class LacksEscrow(RefusedClosing):
     def __init__(self, client: int) -> None:
         self.client = client
         super().__init__(f"the escrow of client {client} that is named has not arrived")
-
-
-@dataclass(frozen=True)
-class SumTerms:
-    """What members have agreed on about secure sums."""
-
-    threshold: Threshold
-    ring_bytes: int = 8
-    colluders: int = 1
-    min_included: int = 4
-
-    @property
-    def least_masked(self) -> int:
-        """Clients whose masked words are in a sum: two besides those that the owner may know."""
-        return 2 + self.colluders
 
 
 @dataclass(frozen=True)
@@ -64,7 +50,7 @@ class Helper:
     """One member's seats, over the rounds."""
 
     me: int
-    terms: SumTerms
+    terms: SecureSums
     keys: MemberKeys
     _seeds: dict[tuple[ShardRound, int], dict[bytes, tuple[bytes, dict[int, bytes]]]] = field(
         default_factory=dict, repr=False
@@ -168,9 +154,8 @@ class Helper:
             raise RefusedClosing("the set is not one of clients of the view, each once")
         if len(named) < self.terms.least_masked:
             raise RefusedClosing(f"a sum hides {self.terms.least_masked} clients at least")
-        least = max(self.terms.min_included, seats.enough)
-        if len(named) + statement.own < least:
-            raise RefusedClosing(f"a sum is of {least} clients at least")
+        if len(named) + statement.own < seats.enough:
+            raise RefusedClosing(f"a sum is of {seats.enough} clients at least")
 
     def _deposited(self, statement: Statement, client: int, escrow: bytes) -> dict[int, bytes]:
         model, seeds = self._seeds.get((statement.shape.place, client), {}).get(escrow, (b"", {}))

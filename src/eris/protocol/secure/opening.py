@@ -18,7 +18,6 @@ import numpy as np
 from eris.core.errors import RefusedContribution
 from eris.core.ring import Words, add_wire, to_wire
 from eris.protocol.secure.escrow import Escrow
-from eris.protocol.secure.helper import SumTerms
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
@@ -32,6 +31,7 @@ from eris.protocol.secure.sums import (
     Statement,
     misfit_of,
 )
+from eris.protocol.secure.terms import SecureSums
 
 Audited = Mapping[tuple[int, int], tuple[int, int]]
 """What a seat says of pads, by client and part."""
@@ -85,7 +85,7 @@ class Opening:
     """One segment and round at its owner: open, then closed, then opened or withheld."""
 
     def __init__(
-        self, terms: SumTerms, shape: SegmentShape, owner: int, helpers: tuple[int, ...],
+        self, terms: SecureSums, shape: SegmentShape, owner: int, helpers: tuple[int, ...],
         keys: MemberKeys, deposits: Deposits,
     ) -> None:  # fmt: skip
         self.terms, self.shape, self.owner, self.helpers = terms, shape, owner, helpers
@@ -141,13 +141,12 @@ class Opening:
         assert self.statement is None, "a segment is closed once"
         self.settle()
         own = self._own[0] if self._own else b""
-        least = max(self.terms.min_included, enough)
 
         def size(model: bytes) -> tuple[int, bool]:
             return len(self._groups[model].clients) + (model == own), model == own
 
         model = max(self._groups, key=size, default=None)
-        if model is None or size(model)[0] < least:
+        if model is None or size(model)[0] < enough:
             return None
         group = self._groups[model]
         if len(group.clients) < self.terms.least_masked:
