@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Container
 
@@ -24,11 +23,6 @@ class Vault:
     def __init__(self, entropy: Callable[[int, int], bytes]) -> None:
         self._entropy = entropy
         self._keys = [MemberKeys.of(entropy(ENTROPY, 0))]
-
-    @classmethod
-    def of_system(cls) -> Vault:
-        """A node's."""
-        return cls(lambda count, round: os.urandom(count))
 
     @classmethod
     def simulated(cls, seed: int, member: int) -> Vault:
