@@ -10,7 +10,6 @@ the next round it takes part in, as on the network; those messages are counted t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from eris.core.errors import ErisError, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
-from eris.protocol.authority.seating import seated
 from eris.protocol.codec import decode, encode
 from eris.protocol.messages import (
     CatchUp,
@@ -35,10 +33,8 @@ from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client
 from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
-from eris.protocol.secure.certified import KeyStatement
-from eris.protocol.secure.vault import Vault
-from eris.protocol.settings import Settings
-from eris.protocol.view import NOBODY, Seating, View
+from eris.protocol.secure.simulated import Vaults
+from eris.protocol.view import NOBODY
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
 from eris.runtimes.station import (
@@ -100,7 +96,8 @@ class Cohort:
         self._closed: list[Result] = []
         self._clients: dict[int, Client] = {}
         self._owners: dict[int, Aggregator] = {}
-        self._vaults: dict[int, Vault] = {}
+        secure = agreement.settings.secure is not None
+        self._vaults = Vaults(agreement.settings) if secure else None
         self._helpers: dict[int, Helping] = {}
         self._at_home: list[tuple[int, Message]] = []
         """Questions and answers between members of this station, for the next phase."""
@@ -194,44 +191,30 @@ class Cohort:
 
     def _enter(self, agreement: Agreement) -> None:
         """Take up the roles of a view."""
-        if agreement.settings.secure is not None:
-            agreement = agreement.in_view(self._seat(agreement.view, agreement.settings))
+        vaults = self._vaults
+        if vaults is not None:
+            agreement = agreement.in_view(vaults.seat(agreement.view))
         self.agreement = self.replica.agreement = agreement
         view = agreement.view
         # With sampling nobody follows results: who is sampled next fetches the state.
         self._members = range(len(view.members) if self._sampling is None else 0)
         self._clients = {
-            member: Client(agreement, member, self.replica, self._vaults.get(member))
+            member: Client(agreement, member, self.replica, vaults and vaults[member])
             for member in view.clients
             if self._place.hosts(member)
         }
         self._owners = {
-            owner: Aggregator(agreement, owner, self.replica, self._vaults.get(owner))
+            owner: Aggregator(agreement, owner, self.replica, vaults and vaults[owner])
             for owner in sorted(set(view.owners))
             if self._place.hosts(owner)
         }
-        if view.seating is not None:
+        if vaults is not None and view.seating is not None:
             held = {member for line in view.seating.helpers for member in line} - {NOBODY}
             self._helpers = {
-                member: Helping(agreement, member, self.replica, self._vaults[member])
+                member: Helping(agreement, member, self.replica, vaults[member])
                 for member in sorted(held)
                 if self._place.hosts(member)
             }
-
-    def _seat(self, view: View, settings: Settings) -> View:
-        """Give owners helpers, and everyone keys; they follow from the seed, as all that a
-        simulation draws does."""
-        assert settings.secure is not None
-        for member in view.roles:
-            if member not in self._vaults:
-                self._vaults[member] = Vault.simulated(settings.seed, member)
-        parties = {member: view.members[member] for member in view.roles}
-        stated = tuple(
-            KeyStatement(name, 1, self._vaults[member].newest.public) if member in parties else None
-            for member, name in enumerate(view.members)
-        )
-        seats = seated(view.owners, parties, settings.secure.threshold.seats)
-        return replace(view, seating=Seating(seats, stated))
 
     def _hand_over(self, time: float, round: int, sampling: Sampling) -> None:
         """A new view: its members fetch the state from the owners of the view before.

@@ -18,6 +18,7 @@ collector ends in questions to members (:class:`Asking`) whose answers make a pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -329,8 +330,13 @@ class Collector:
         self._mean: Mean = settings.rule.collector(
             coding.size(round, segment, client), settings.precision, settings.non_finite
         )
-        self.included: set[int] = set()
+        self._included: set[int] = set()
         self.sample_steps = 0
+
+    @property
+    def included(self) -> AbstractSet[int]:
+        """Whose contributions are counted in."""
+        return self._included
 
     @property
     def samples(self) -> int:
@@ -343,13 +349,18 @@ class Collector:
         values = self._coding.decode(contribution, self._segment)
         name = self._coding.agreement.view.members[sender]
         self._mean.add(values, contribution.samples, name)
-        self.included.add(sender)
+        self._included.add(sender)
         self.sample_steps += contribution.samples * contribution.steps
 
-    waiting: bool = False
-    """Whether something that was taken is not counted in yet, and may be."""
-    closed: bytes = b""
-    """What names the set that was closed on, where members are asked."""
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was taken is not counted in yet, and may be."""
+        return False
+
+    @property
+    def closed(self) -> bytes:
+        """What names the set that was closed on, where members are asked."""
+        return b""
 
     def settle(self) -> None:
         """Count in what can be by now."""

@@ -204,7 +204,7 @@ class SecureCollector(Collector):
         return self._one is not None and self._one.waiting
 
     @property
-    def included(self) -> frozenset[int]:  # type: ignore[override]
+    def included(self) -> frozenset[int]:
         """The clients that it is closed on, or would be now."""
         return self._one.included if self._one is not None else frozenset()
 
