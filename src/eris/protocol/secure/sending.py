@@ -48,7 +48,7 @@ def model_name(agreement: Agreement, round: int, replica: Replica) -> bytes:
 
 
 @dataclass
-class _Training:
+class Training:
     """What an update that is trained now will be masked by."""
 
     round: int
@@ -68,9 +68,9 @@ class SecureSender(Sender):
 
     def __init__(self, coding: Coding, me: int, vault: Vault) -> None:
         super().__init__(coding, me)
-        self._vault, self._training = vault, None
-
-    _training: _Training | None
+        self._vault = vault
+        self.training: Training | None = None
+        """What the update of the current round is masked by."""
 
     @property
     def _terms(self) -> SecureSums:
@@ -98,17 +98,17 @@ class SecureSender(Sender):
         """An update is trained now, from what the replica holds: it gets a root of its own."""
         model = model_name(self.agreement, round, replica)
         view = self.agreement.view_at(round)
-        self._training = _Training(round, view, self._vault.root(round), model)
+        self.training = Training(round, view, self._vault.root(round), model)
 
     def prepare(
         self, update: Vector, samples: int, steps: int, round: int, replica: Replica
     ) -> dict[Key, Vector]:
         """By segment: the values that are sent of an update."""
         pieces = super().prepare(update, samples, steps, round, replica)
-        if self._training is None or self._training.round != round:
+        if self.training is None or self.training.round != round:
             self.bind(round, replica)
-        assert self._training is not None
-        self._training.samples, self._training.steps = samples, steps
+        assert self.training is not None
+        self.training.samples, self.training.steps = samples, steps
         return pieces
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
@@ -122,7 +122,7 @@ class SecureSender(Sender):
 
     def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
         """What travels of a segment, or stays with its owner if that is this client."""
-        training, settings = self._training, self.agreement.settings
+        training, settings = self.training, self.agreement.settings
         if training is None or training.round != round:
             raise ErisError(f"nothing was trained here for round {round}")
         values = bounded(piece, self.name, settings.precision, settings.non_finite)
@@ -139,7 +139,7 @@ class SecureSender(Sender):
             len(piece), write_masked(mask(head, words, training.root, shape, seeds), escrow)
         )
 
-    def _escrow(self, training: _Training, place: ShardRound) -> tuple[dict[int, bytes], Escrow]:
+    def _escrow(self, training: Training, place: ShardRound) -> tuple[dict[int, bytes], Escrow]:
         if place.shard not in training.escrows:
             seating, threshold = training.view.seating, self._terms.threshold
             mine = self._keys(training.view)
