@@ -9,6 +9,8 @@ from typing import Any
 from eris.protocol.authority.directory import Directory, Joined
 from eris.protocol.authority.history import Mark
 from eris.protocol.authority.standing import Standing
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.keys import PublicKeys
 
 ENTROPY = (f"{number:032x}" for number in itertools.count())
 
@@ -56,3 +58,9 @@ def started_again(state: dict[str, Any], now: float, **changes: Any) -> Director
 def newest(standing: Standing) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
     last = standing.views[-1]
     return last.view.epoch, last.from_round, last.view.clients, last.view.owners
+
+
+def stated(name: str, start: int) -> KeyStatement:
+    """Keys of a member without a certificate, as in a simulation."""
+    key = f"{name}/{start}".encode().ljust(32, b".")
+    return KeyStatement(name, start, PublicKeys(key, key[::-1]))

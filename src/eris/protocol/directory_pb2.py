@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65ris/protocol/directory.proto\x12\x07\x65ris.v1\"\x83\x01\n\x0bJoinRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07\x63harter\x18\x02 \x01(\t\x12\x0e\n\x06\x63lient\x18\x03 \x01(\x08\x12\x12\n\naggregator\x18\x04 \x01(\x08\x12\x11\n\tmax_share\x18\x05 \x01(\x01\x12\x1b\n\x04mark\x18\x06 \x01(\x0b\x32\r.eris.v1.Mark\"D\n\x04Mark\x12\x0e\n\x06ledger\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x0c\n\x04seal\x18\x04 \x01(\t\"k\n\x06Joined\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x17\n\x0f\x61\x62stain_through\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\r\x12#\n\x08standing\x18\x04 \x01(\x0b\x32\x11.eris.v1.Standing\"O\n\x0cRenewRequest\x12\r\n\x05round\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x1b\n\x04mark\x18\x03 \x01(\x0b\x32\r.eris.v1.Mark\"f\n\x0cLeaveRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x16\n\tpublished\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x04mark\x18\x03 \x01(\x0b\x32\r.eris.v1.MarkB\x0c\n\n_published\"\x14\n\x04Left\x12\x0c\n\x04time\x18\x01 \x01(\x01\"\xac\x01\n\x08Standing\x12\n\n\x02me\x18\x01 \x01(\r\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x11\n\taddresses\x18\x03 \x03(\t\x12%\n\x05views\x18\x04 \x03(\x0b\x32\x16.eris.v1.ScheduledView\x12\x0f\n\x07through\x18\x05 \x01(\r\x12\r\n\x05round\x18\x06 \x01(\r\x12\x0c\n\x04time\x18\x07 \x01(\x01\x12\x1b\n\x04mark\x18\x08 \x01(\x0b\x32\r.eris.v1.Mark\"d\n\rScheduledView\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x12\n\nfrom_round\x18\x02 \x01(\r\x12\x0f\n\x07members\x18\x03 \x01(\r\x12\x0f\n\x07\x63lients\x18\x04 \x03(\r\x12\x0e\n\x06owners\x18\x05 \x03(\x11\"\x11\n\x0f\x44\x65scribeRequest\"\xcf\x01\n\x0b\x44\x65scription\x12\x0f\n\x07\x63harter\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x12\n\nfrom_round\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\x12\x12\n\nstart_with\x18\x05 \x01(\r\x12\r\n\x05lease\x18\x06 \x01(\x01\x12&\n\x07members\x18\x07 \x03(\x0b\x32\x15.eris.v1.MemberStatus\x12$\n\x06shards\x18\x08 \x03(\x0b\x32\x14.eris.v1.ShardStatus\x12\x0c\n\x04time\x18\t \x01(\x01\"\xaa\x01\n\x0cMemberStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08presence\x18\x03 \x01(\t\x12\x0e\n\x06\x63lient\x18\x04 \x01(\x08\x12\x12\n\naggregator\x18\x05 \x01(\x08\x12\x11\n\tmax_share\x18\x06 \x01(\x01\x12\r\n\x05round\x18\x07 \x01(\r\x12\x0f\n\x07through\x18\x08 \x01(\r\x12\x12\n\nlease_left\x18\t \x01(\x01\"8\n\x0bShardStatus\x12\x0c\n\x04size\x18\x01 \x01(\r\x12\r\n\x05owner\x18\x02 \x01(\x11\x12\x0c\n\x04heir\x18\x03 \x01(\x11\x32\xd8\x01\n\tDirectory\x12-\n\x04Join\x12\x14.eris.v1.JoinRequest\x1a\x0f.eris.v1.Joined\x12\x31\n\x05Renew\x12\x15.eris.v1.RenewRequest\x1a\x11.eris.v1.Standing\x12-\n\x05Leave\x12\x15.eris.v1.LeaveRequest\x1a\r.eris.v1.Left\x12:\n\x08\x44\x65scribe\x12\x18.eris.v1.DescribeRequest\x1a\x14.eris.v1.Descriptionb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x65ris/protocol/directory.proto\x12\x07\x65ris.v1\"\xa8\x01\n\x0bJoinRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0f\n\x07\x63harter\x18\x02 \x01(\t\x12\x0e\n\x06\x63lient\x18\x03 \x01(\x08\x12\x12\n\naggregator\x18\x04 \x01(\x08\x12\x11\n\tmax_share\x18\x05 \x01(\x01\x12\x1b\n\x04mark\x18\x06 \x01(\x0b\x32\r.eris.v1.Mark\x12#\n\x04keys\x18\x07 \x01(\x0b\x32\x15.eris.v1.KeyStatement\"h\n\x0cKeyStatement\x12\r\n\x05start\x18\x01 \x01(\x04\x12\x10\n\x08\x65xchange\x18\x02 \x01(\x0c\x12\x0f\n\x07signing\x18\x03 \x01(\x0c\x12\x13\n\x0b\x63\x65rtificate\x18\x04 \x01(\x0c\x12\x11\n\tsignature\x18\x05 \x01(\x0c\"D\n\x04Mark\x12\x0e\n\x06ledger\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\t\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x0c\n\x04seal\x18\x04 \x01(\t\"k\n\x06Joined\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x17\n\x0f\x61\x62stain_through\x18\x02 \x01(\r\x12\x13\n\x0bincarnation\x18\x03 \x01(\r\x12#\n\x08standing\x18\x04 \x01(\x0b\x32\x11.eris.v1.Standing\"\x83\x01\n\x0cRenewRequest\x12\r\n\x05round\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\r\x12\x1b\n\x04mark\x18\x03 \x01(\x0b\x32\r.eris.v1.Mark\x12#\n\x04keys\x18\x04 \x01(\x0b\x32\x15.eris.v1.KeyStatement\x12\r\n\x05knows\x18\x05 \x01(\r\"f\n\x0cLeaveRequest\x12\x13\n\x0bincarnation\x18\x01 \x01(\r\x12\x16\n\tpublished\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x1b\n\x04mark\x18\x03 \x01(\x0b\x32\r.eris.v1.MarkB\x0c\n\n_published\"\x14\n\x04Left\x12\x0c\n\x04time\x18\x01 \x01(\x01\"\xdf\x01\n\x08Standing\x12\n\n\x02me\x18\x01 \x01(\r\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\x11\n\taddresses\x18\x03 \x03(\t\x12%\n\x05views\x18\x04 \x03(\x0b\x32\x16.eris.v1.ScheduledView\x12\x0f\n\x07through\x18\x05 \x01(\r\x12\r\n\x05round\x18\x06 \x01(\r\x12\x0c\n\x04time\x18\x07 \x01(\x01\x12\x1b\n\x04mark\x18\x08 \x01(\x0b\x32\r.eris.v1.Mark\x12\x0c\n\x04held\x18\t \x01(\r\x12#\n\x06stated\x18\n \x03(\x0b\x32\x13.eris.v1.StatedKeys\"A\n\nStatedKeys\x12\x0e\n\x06member\x18\x01 \x01(\r\x12#\n\x04keys\x18\x02 \x01(\x0b\x32\x15.eris.v1.KeyStatement\"\x83\x01\n\rScheduledView\x12\r\n\x05\x65poch\x18\x01 \x01(\r\x12\x12\n\nfrom_round\x18\x02 \x01(\r\x12\x0f\n\x07members\x18\x03 \x01(\r\x12\x0f\n\x07\x63lients\x18\x04 \x03(\r\x12\x0e\n\x06owners\x18\x05 \x03(\x11\x12\x0f\n\x07helpers\x18\x06 \x03(\x11\x12\x0c\n\x04keys\x18\x07 \x03(\r\"\x11\n\x0f\x44\x65scribeRequest\"\xcf\x01\n\x0b\x44\x65scription\x12\x0f\n\x07\x63harter\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\r\x12\x12\n\nfrom_round\x18\x03 \x01(\r\x12\r\n\x05round\x18\x04 \x01(\r\x12\x12\n\nstart_with\x18\x05 \x01(\r\x12\r\n\x05lease\x18\x06 \x01(\x01\x12&\n\x07members\x18\x07 \x03(\x0b\x32\x15.eris.v1.MemberStatus\x12$\n\x06shards\x18\x08 \x03(\x0b\x32\x14.eris.v1.ShardStatus\x12\x0c\n\x04time\x18\t \x01(\x01\"\xdf\x01\n\x0cMemberStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\x10\n\x08presence\x18\x03 \x01(\t\x12\x0e\n\x06\x63lient\x18\x04 \x01(\x08\x12\x12\n\naggregator\x18\x05 \x01(\x08\x12\x11\n\tmax_share\x18\x06 \x01(\x01\x12\r\n\x05round\x18\x07 \x01(\r\x12\x0f\n\x07through\x18\x08 \x01(\r\x12\x12\n\nlease_left\x18\t \x01(\x01\x12\r\n\x05party\x18\n \x01(\t\x12\x16\n\tkeys_from\x18\x0b \x01(\rH\x00\x88\x01\x01\x42\x0c\n\n_keys_from\"I\n\x0bShardStatus\x12\x0c\n\x04size\x18\x01 \x01(\r\x12\r\n\x05owner\x18\x02 \x01(\x11\x12\x0c\n\x04heir\x18\x03 \x01(\x11\x12\x0f\n\x07helpers\x18\x04 \x03(\x11\x32\xd8\x01\n\tDirectory\x12-\n\x04Join\x12\x14.eris.v1.JoinRequest\x1a\x0f.eris.v1.Joined\x12\x31\n\x05Renew\x12\x15.eris.v1.RenewRequest\x1a\x11.eris.v1.Standing\x12-\n\x05Leave\x12\x15.eris.v1.LeaveRequest\x1a\r.eris.v1.Left\x12:\n\x08\x44\x65scribe\x12\x18.eris.v1.DescribeRequest\x1a\x14.eris.v1.Descriptionb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,29 +32,33 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'eris.protocol.directory_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOINREQUEST']._serialized_start=43
-  _globals['_JOINREQUEST']._serialized_end=174
-  _globals['_MARK']._serialized_start=176
-  _globals['_MARK']._serialized_end=244
-  _globals['_JOINED']._serialized_start=246
-  _globals['_JOINED']._serialized_end=353
-  _globals['_RENEWREQUEST']._serialized_start=355
-  _globals['_RENEWREQUEST']._serialized_end=434
-  _globals['_LEAVEREQUEST']._serialized_start=436
-  _globals['_LEAVEREQUEST']._serialized_end=538
-  _globals['_LEFT']._serialized_start=540
-  _globals['_LEFT']._serialized_end=560
-  _globals['_STANDING']._serialized_start=563
-  _globals['_STANDING']._serialized_end=735
-  _globals['_SCHEDULEDVIEW']._serialized_start=737
-  _globals['_SCHEDULEDVIEW']._serialized_end=837
-  _globals['_DESCRIBEREQUEST']._serialized_start=839
-  _globals['_DESCRIBEREQUEST']._serialized_end=856
-  _globals['_DESCRIPTION']._serialized_start=859
-  _globals['_DESCRIPTION']._serialized_end=1066
-  _globals['_MEMBERSTATUS']._serialized_start=1069
-  _globals['_MEMBERSTATUS']._serialized_end=1239
-  _globals['_SHARDSTATUS']._serialized_start=1241
-  _globals['_SHARDSTATUS']._serialized_end=1297
-  _globals['_DIRECTORY']._serialized_start=1300
-  _globals['_DIRECTORY']._serialized_end=1516
+  _globals['_JOINREQUEST']._serialized_end=211
+  _globals['_KEYSTATEMENT']._serialized_start=213
+  _globals['_KEYSTATEMENT']._serialized_end=317
+  _globals['_MARK']._serialized_start=319
+  _globals['_MARK']._serialized_end=387
+  _globals['_JOINED']._serialized_start=389
+  _globals['_JOINED']._serialized_end=496
+  _globals['_RENEWREQUEST']._serialized_start=499
+  _globals['_RENEWREQUEST']._serialized_end=630
+  _globals['_LEAVEREQUEST']._serialized_start=632
+  _globals['_LEAVEREQUEST']._serialized_end=734
+  _globals['_LEFT']._serialized_start=736
+  _globals['_LEFT']._serialized_end=756
+  _globals['_STANDING']._serialized_start=759
+  _globals['_STANDING']._serialized_end=982
+  _globals['_STATEDKEYS']._serialized_start=984
+  _globals['_STATEDKEYS']._serialized_end=1049
+  _globals['_SCHEDULEDVIEW']._serialized_start=1052
+  _globals['_SCHEDULEDVIEW']._serialized_end=1183
+  _globals['_DESCRIBEREQUEST']._serialized_start=1185
+  _globals['_DESCRIBEREQUEST']._serialized_end=1202
+  _globals['_DESCRIPTION']._serialized_start=1205
+  _globals['_DESCRIPTION']._serialized_end=1412
+  _globals['_MEMBERSTATUS']._serialized_start=1415
+  _globals['_MEMBERSTATUS']._serialized_end=1638
+  _globals['_SHARDSTATUS']._serialized_start=1640
+  _globals['_SHARDSTATUS']._serialized_end=1713
+  _globals['_DIRECTORY']._serialized_start=1716
+  _globals['_DIRECTORY']._serialized_end=1932
 # @@protoc_insertion_point(module_scope)

@@ -17,7 +17,7 @@ import pytest
 from eris.core.errors import ErisError
 from eris.runtimes.grpc.ledger import Ledger, LedgerDamaged, LedgerUnwritable, backup
 from support.limits import files_of_at_most
-from support.registry import founded, join, renew, restored
+from support.registry import founded, join, renew, restored, stated
 
 SAVING = """
 import itertools, json, sys
@@ -246,6 +246,22 @@ def test_a_damaged_file_is_named_with_what_to_do(
 
 def test_a_ledger_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "directory.db", state_of())
-    changed(path, "PRAGMA user_version = 3")
-    with pytest.raises(ErisError, match="has format 3; this version of eris reads 2"):
+    changed(path, "PRAGMA user_version = 4")
+    with pytest.raises(ErisError, match="has format 4; this version of eris reads 3"):
         Ledger(path)
+
+
+def test_seats_and_keys_are_in_the_ledger(tmp_path: Path) -> None:
+    directory = founded(seats=2, start_with=3)
+    for name in ("anna", "ben", "cleo"):
+        join(directory, 0.0, name, keys=stated(name, 2**62))
+    renew(directory, 1.0, "anna", 1)
+    join(directory, 2.0, "ben", keys=stated("ben", 2**62 + 1))
+    with closing(Ledger(saved(tmp_path / "directory.db", directory.state()))) as ledger:
+        loaded = ledger.load()
+        assert loaded is not None
+        assert json.dumps(loaded) == json.dumps(directory.state())
+        join(directory, 3.0, "ben", keys=stated("ben", 2**62 + 2))
+        ledger.save(directory.state())
+    again = restored(directory, 9.0, seats=2, start_with=3)
+    assert again.standing(0).views == directory.standing(0).views

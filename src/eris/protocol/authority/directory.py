@@ -15,24 +15,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import nlargest
 from typing import Any
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.protocol.authority.charter import LONGEST_CHARTER, differences
+from eris.protocol.authority.described import Description, ShardStatus
 from eris.protocol.authority.enrolment import (
     Entry,
     Impostor,
-    MemberStatus,
     NotAMember,
     NotYet,
+    OldKeys,
     Refused,
 )
 from eris.protocol.authority.history import History, Mark, OldCopy
+from eris.protocol.authority.seating import seated
 from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
+from eris.protocol.authority.stored import (
+    members_from_json,
+    members_to_json,
+    statements_from_json,
+    statements_to_json,
+    views_from_json,
+    views_to_json,
+)
 from eris.protocol.authority.succession import Candidate, assign, heirs
-from eris.protocol.view import NOBODY, View
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.seats import MOST_SEATS
+from eris.protocol.view import NOBODY, Seating, View
 
 __all__ = [
     "Description",
@@ -42,6 +54,7 @@ __all__ = [
     "NotAMember",
     "NotYet",
     "OldCopy",
+    "OldKeys",
     "Refused",
 ]
 
@@ -54,35 +67,13 @@ KEPT_VIEWS = 8
 """Older ones are forgotten: a member that far behind gets a snapshot and the view in force."""
 
 
-@dataclass(frozen=True)
-class ShardStatus:
-    """A shard's size and owner, and who would own it if the owner died now."""
-
-    size: int
-    owner: int
-    heir: int
-
-
-@dataclass(frozen=True)
-class Description:
-    """What the directory knows, for people; ``epoch`` is 0 before the federation has begun."""
-
-    charter: str
-    epoch: int
-    from_round: int
-    round: int
-    start_with: int
-    lease: float
-    members: tuple[MemberStatus, ...]
-    shards: tuple[ShardStatus, ...]
-
-
 class Directory:
     """The one authority over a federation's epochs.
 
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
     member is away after ``lease`` seconds of silence. With fewer than ``least_clients`` nothing can
-    be published: there is no new view until they are back, for every one costs rounds. ``entropy``
+    be published: there is no new view until they are back, for every one costs rounds. With
+    ``seats`` (secure sums) members join with keys, and views say who helps each shard. ``entropy``
     are random characters that nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
@@ -103,6 +94,7 @@ class Directory:
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
         *,
+        seats: int = 0,
         entropy: str,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
@@ -115,9 +107,11 @@ class Directory:
             raise InvalidSetting("lease", lease, "a positive number of seconds")
         if lookahead < 1:
             raise InvalidSetting("lookahead", lookahead, "at least 1 round")
+        if not 0 <= seats <= MOST_SEATS:
+            raise InvalidSetting("seats", seats, f"0 to {MOST_SEATS} helpers of a shard")
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
-        self.least_clients = least_clients
+        self.least_clients, self.seats = least_clients, seats
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
         self.stale = ""
@@ -145,12 +139,13 @@ class Directory:
         client: bool,
         aggregator: bool,
         max_share: float,
+        keys: KeyStatement | None = None,
         mark: Mark | None = None,
     ) -> Joined:
         """Take a member in, or back in: at the address it had at once, elsewhere when it is away.
 
-        A name belongs to the key that first joined with it, until that member leaves. ``mark`` is
-        the newest that the member has seen of this ledger.
+        A name belongs to the key that first joined with it, until that member leaves. ``keys`` are
+        of this start of the member, ``mark`` is the newest that it has seen of this ledger.
         """
         self._admit(now, name, fingerprint, mark)
         entry = Entry(name, fingerprint, address, client, aggregator, max_share)
@@ -162,6 +157,8 @@ class Directory:
             raise Refused(f"the federation has {MOST_MEMBERS} members and takes no more")
         if charter != self.charter:
             raise Refused(f"{name} has other settings: {self._departures(charter, self.charter)}")
+        if self.seats:
+            entry = entry.stating(keys)
         if number is None:
             number = self._numbers[name] = len(self._members)
             self._members.append(entry)
@@ -179,11 +176,13 @@ class Directory:
         *,
         round: int,
         incarnation: int | None = None,
+        keys: KeyStatement | None = None,
         mark: Mark | None = None,
     ) -> Standing:
         """Keep a member's lease and let an owner publish up to ``lookahead`` rounds further.
 
-        With its ``incarnation`` given, a start of the member before its last one is refused.
+        With its ``incarnation`` given, a start of the member before its last one is refused. With
+        new ``keys`` there is a view that has them.
         """
         self._admit(now, name, fingerprint, mark)
         number = self._known(name, fingerprint, incarnation)
@@ -192,7 +191,9 @@ class Directory:
         member = self._members[number]
         round = min(round, self._possible(number))
         kept = replace(member, round=max(member.round, round), expires=now + self.lease)
-        if member.here:
+        if self.seats and keys is not None:
+            kept = kept.stating(keys)
+        if member.here and kept.keys == member.keys:
             self._members[number] = kept  # nothing that has to be on disk
         else:
             self._note(number, replace(kept, presence="here"))
@@ -264,7 +265,8 @@ class Directory:
     def standing(self, number: int) -> Standing:
         """A member's place in the federation."""
         through, mark = self._members[number].through, self._history.mark(self.revision)
-        return Standing(number, self._views, self._addresses, through, self._round, mark)
+        held = max(member.through for member in self._members)
+        return Standing(number, self._views, self._addresses, through, self._round, mark, held)
 
     def describe(self, now: float) -> Description:
         """Everything, for people; changes nothing."""
@@ -274,6 +276,8 @@ class Directory:
         nobody = (NOBODY,) * len(self.sizes)
         owners = newest.view.owners if newest else nobody
         after = heirs(self.sizes, self._candidates()) if newest else nobody
+        seating = newest.view.seating if newest else None
+        helpers = seating.helpers if seating else ((),) * len(self.sizes)
         return Description(
             charter=self.charter,
             epoch=newest.view.epoch if newest else 0,
@@ -281,32 +285,24 @@ class Directory:
             round=self._round,
             start_with=self.start_with,
             lease=self.lease,
-            members=tuple(member.status(now) for member in self._members),
-            shards=tuple(map(ShardStatus, self.sizes, owners, after)),
+            members=tuple(
+                member.status(now, self._keys_from(number))
+                for number, member in enumerate(self._members)
+            ),
+            shards=tuple(map(ShardStatus, self.sizes, owners, after, helpers)),
         )
 
     def state(self) -> dict[str, Any]:
         """Everything that must outlive a restart, as JSON has it."""
-        members = [dict(vars(member)) for member in self._members]
-        for member in members:
-            del member["expires"]  # of a clock that will be another one
         return {
             "charter": self.charter,
             "revision": self.revision,
             "secret": self._history.secret,
             "terms": [list(term) for term in self._history.terms],
             "stale": self.stale,
-            "members": members,
-            "views": [
-                {
-                    "epoch": scheduled.view.epoch,
-                    "from_round": scheduled.from_round,
-                    "members": len(scheduled.view.members),
-                    "clients": list(scheduled.view.clients),
-                    "owners": list(scheduled.view.owners),
-                }
-                for scheduled in self._views
-            ],
+            "members": members_to_json(self._members),
+            "statements": statements_to_json(self._members, self._views),
+            "views": views_to_json(self._views),
         }
 
     @classmethod
@@ -321,6 +317,7 @@ class Directory:
         lease: float,
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
+        seats: int = 0,
         entropy: str,
     ) -> Directory:
         """The directory as :meth:`state` described it, in a new term.
@@ -328,19 +325,19 @@ class Directory:
         Every lease counts as renewed now: nobody is left out because the directory was away.
         """
         directory = cls(
-            charter, sizes, start_with, lease, lookahead, least_clients, entropy=entropy
-        )
+            charter, sizes, start_with, lease, lookahead, least_clients,
+            seats=seats, entropy=entropy,
+        )  # fmt: skip
         try:
             begun_with = state["charter"]
-            directory._members = [
-                Entry(**{**member, "expires": now + lease}) for member in state["members"]
-            ]
-            names = tuple(member.name for member in directory._members)
-            directory._views = tuple(_view(stored, names) for stored in state["views"])
+            names = tuple(str(member["name"]) for member in state["members"])
+            statements = statements_from_json(state["statements"], names)
+            directory._members = members_from_json(state["members"], statements, now + lease)
+            directory._views = views_from_json(state["views"], names, statements)
             directory.revision, directory.stale = int(state["revision"]) + 1, str(state["stale"])
             history = History.restored(state["secret"], state["terms"])
             directory._history = history.goes_on(entropy, directory.revision)
-        except (TypeError, KeyError, ValueError) as damaged:
+        except (TypeError, LookupError, ValueError) as damaged:
             raise ErisError(f"the directory's stored state makes no sense: {damaged}") from damaged
         if charter != begun_with:
             departures = directory._departures(charter, begun_with)
@@ -448,15 +445,37 @@ class Directory:
         names = tuple(member.name for member in self._members)
         owners = assign(self.sizes, self._candidates())
         epoch = self._views[-1].view.epoch if self._views else 0
-        if epoch and self._views[-1].view == View(names, clients, owners, None, epoch):
+        seating = self._seating(owners)
+        if epoch and self._views[-1].view == View(names, clients, owners, None, epoch, seating):
             return False
         from_round = 1 + max(member.through for member in self._members)
         # A view that begins where this one does holds for no round any more.
         before = [scheduled for scheduled in self._views if scheduled.from_round < from_round]
-        newest = Scheduled(View(names, clients, owners, None, epoch + 1), from_round)
+        newest = Scheduled(View(names, clients, owners, None, epoch + 1, seating), from_round)
         self._views = (*before, newest)[-KEPT_VIEWS:]
         self.revision += 1
         return True
+
+    def _seating(self, owners: Sequence[int]) -> Seating | None:
+        """Seats by party, those that are held kept, and the keys of who is here."""
+        if not self.seats:
+            return None
+        stated = tuple(member.keys if member.here else None for member in self._members)
+        parties = {number: keys.party() for number, keys in enumerate(stated) if keys is not None}
+        before = self._views[-1].view.seating if self._views else None
+        helpers = seated(owners, parties, self.seats, before.helpers if before else ())
+        return Seating(helpers, stated)
+
+    def _keys_from(self, number: int) -> int | None:
+        """The first round of the views that have a member's newest keys."""
+        keys, first = self._members[number].keys, None
+        for scheduled in reversed(self._views):
+            seating = scheduled.view.seating
+            stated = seating.statements[number : number + 1] if seating else ()
+            if keys is None or keys not in stated:
+                break
+            first = scheduled.from_round
+        return first
 
     def _begins(self, round: int) -> int:
         """The first round of the view that holds in a round."""
@@ -471,9 +490,3 @@ class Directory:
             if scheduled.from_round <= round:
                 return False
         return False
-
-
-def _view(stored: Mapping[str, Any], names: tuple[str, ...]) -> Scheduled:
-    clients, owners = tuple(stored["clients"]), tuple(stored["owners"])
-    view = View(names[: stored["members"]], clients, owners, None, stored["epoch"])
-    return Scheduled(view, stored["from_round"])

@@ -8,11 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from eris.core.errors import ErisError
+from eris.protocol.secure.certified import KeyStatement
 
 LONGEST_ADDRESS = 255
 LONGEST_FINGERPRINT = 128
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 ADDRESS = re.compile(r"[!-~]+")
+KEY_BYTES = 32
+LARGEST_CERTIFICATE = 4096
+LARGEST_SIGNATURE = 160
+LAST_START = 2**63 - 1
+"""Limits of a key statement."""
 
 Presence = Literal["here", "away", "left"]
 """Its lease runs; it ran out; or the member ended it."""
@@ -33,13 +39,25 @@ class NotAMember(Refused):
         super().__init__(message)
 
 
+class OldKeys(Refused):
+    """Keys of an earlier start than the ``newest`` that is known of the member."""
+
+    def __init__(self, message: str, newest: int) -> None:
+        super().__init__(message)
+        self.newest = newest
+
+
 class NotYet(ErisError):
     """The directory cannot answer now, and will later."""
 
 
 @dataclass(frozen=True)
 class MemberStatus:
-    """What the directory knows of a member, for people."""
+    """What the directory knows of a member, for people.
+
+    With secure sums ``party`` is whose it is, and its newest keys hold from the round ``keys_from``
+    on; None if no view has them.
+    """
 
     name: str
     address: str
@@ -50,6 +68,8 @@ class MemberStatus:
     round: int
     through: int
     lease_left: float
+    party: str = ""
+    keys_from: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,7 @@ class Entry:
 
     ``incarnation`` counts its starts, ``round`` is the highest it has reported, ``through`` the
     last it was permitted to publish in, and its lease runs out when the clock shows ``expires``.
+    ``keys`` are the newest it has stated, where there are secure sums.
     """
 
     name: str
@@ -71,6 +92,7 @@ class Entry:
     round: int = 0
     presence: Presence = "here"
     expires: float = 0.0
+    keys: KeyStatement | None = None
 
     @property
     def here(self) -> bool:
@@ -111,10 +133,36 @@ class Entry:
                 f"{self.name} is already a member at {self.address}, not {terms.address}; "
                 f"if it has moved, it can join in {wait} s"
             )
-        incarnation = self.incarnation + 1
-        return replace(terms, incarnation=incarnation, through=self.through, round=self.round)
+        return replace(
+            terms,
+            incarnation=self.incarnation + 1,
+            through=self.through,
+            round=self.round,
+            keys=self.keys,
+        )
 
-    def status(self, now: float) -> MemberStatus:
+    def stating(self, keys: KeyStatement | None) -> Entry:
+        """The entry with keys that the member states now, or states again.
+
+        Whose they are is for every member to check; here they are only its newest. An earlier
+        statement would bring keys back that are dead, and perhaps stolen.
+        """
+        if keys is None:
+            raise Refused(
+                f"{self.name} states no keys; this federation has secure sums, and nobody takes "
+                f"part in them without"
+            )
+        check_statement(self.name, keys)
+        newest = self.keys
+        if newest is not None and keys != newest and keys.start <= newest.start:
+            raise OldKeys(
+                f"the keys of {self.name} are of start {keys.start}; expected one after "
+                f"{newest.start}, the newest that is known",
+                newest.start,
+            )
+        return replace(self, keys=keys)
+
+    def status(self, now: float, keys_from: int | None = None) -> MemberStatus:
         """The entry for people."""
         return MemberStatus(
             self.name,
@@ -126,4 +174,28 @@ class Entry:
             self.round,
             self.through,
             max(self.expires - now, 0.0) if self.here else 0.0,
+            "" if self.keys is None else self.keys.party(),
+            keys_from,
         )
+
+
+def check_statement(name: str, keys: KeyStatement) -> None:
+    """Refuse what cannot be a member's statement, whoever has signed it."""
+    whose = f'the keys of member "{name}"'
+    if keys.name != name:
+        raise Refused(f"{whose} are stated under another name, {keys.name[:64]!r}")
+    if not 0 < keys.start <= LAST_START:
+        raise Refused(f"{whose} are of start {keys.start}; expected 1 to {LAST_START}")
+    lengths = len(keys.keys.exchange), len(keys.keys.signing)
+    if lengths != (KEY_BYTES, KEY_BYTES):
+        raise Refused(f"{whose} have {lengths} bytes; expected {KEY_BYTES} each")
+    for what, data, most in (
+        ("certificate", keys.certificate, LARGEST_CERTIFICATE),
+        ("signature", keys.signature, LARGEST_SIGNATURE),
+    ):
+        if len(data) > most:
+            raise Refused(f"{whose} have a {what} of {len(data)} bytes; at most {most}")
+    try:
+        keys.party()
+    except ValueError:
+        raise Refused(f"{whose} come without a certificate that can be read") from None

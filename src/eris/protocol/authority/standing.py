@@ -32,7 +32,7 @@ class Standing:
     two hold for a round, the later does. ``addresses[m]`` is where member m listens, empty while it
     is not known. ``through`` is the last round whose results this member may publish. ``round`` is
     the highest round that any member has reported. ``mark`` is of the ledger that says so; a
-    roster has none.
+    roster has none. ``held`` is the last round that anybody was permitted to publish in.
     """
 
     me: int
@@ -41,6 +41,7 @@ class Standing:
     through: int
     round: int
     mark: Mark | None = None
+    held: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -54,11 +55,7 @@ class KeyStatement:
 
     def party(self) -> str:
         """Whose it is: the certificate's organisational unit, or the member by itself."""
-        if not self.certificate:
-            return self.name
-        subject = x509.load_der_x509_certificate(self.certificate).subject
-        units = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
-        return str(units[0].value) if units else self.name
+        return (_unit(self.certificate) if self.certificate else "") or self.name
 
     def check(
         self, federation: int, authorities: Sequence[x509.Certificate], now: datetime, last: int
@@ -88,6 +85,14 @@ class KeyStatement:
             raise RefusedKeys(f"{who} are of an earlier start than the last that was seen")
         if self.start > (now + AHEAD).timestamp() * 1e9:
             raise RefusedKeys(f"{who} are of a start that lies ahead; its clock is wrong")
+
+
+@lru_cache(maxsize=1024)
+def _unit(certificate: bytes) -> str:
+    """A certificate's organisational unit, empty if it has none; asked for every new view."""
+    subject = x509.load_der_x509_certificate(certificate).subject
+    units = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    return str(units[0].value) if units else ""
 
 
 def _said(federation: int, name: str, start: int, keys: PublicKeys) -> bytes:

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from eris.core.errors import ErisError
 from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.authority.succession import Candidate, assign
+from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.grpc import storage
@@ -46,8 +47,8 @@ class RosterAuthority:
         """What may have been published before; nobody is told."""
         return Joined(self.me, self._through, self._standing())
 
-    async def renew(self, round: int) -> Standing:
-        """Note what may be published from now on, before it is."""
+    async def renew(self, round: int, keys: KeyStatement | None = None) -> Standing:
+        """Note what may be published from now on, before it is; a roster has no keys."""
         through = max(self._through, round + LOOKAHEAD)
         if self.lost and not round:
             return self._standing()

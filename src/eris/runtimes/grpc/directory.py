@@ -25,6 +25,7 @@ from eris.protocol.authority.directory import (
     Joined,
     NotAMember,
     NotYet,
+    OldKeys,
     Refused,
 )
 from eris.protocol.authority.standing import Standing
@@ -33,11 +34,16 @@ from eris.protocol.directory_codec import (
     description_to_wire,
     joined_from_wire,
     joined_to_wire,
+    keys_of,
+    keys_to_wire,
     mark_of,
     mark_to_wire,
     standing_from_wire,
     standing_to_wire,
 )
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.keys import RefusedKeys
+from eris.protocol.view import Seating
 from eris.runtimes.grpc.ledger import Ledger
 from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.tls import peer_identity
@@ -61,7 +67,13 @@ REFUSALS: dict[grpc.StatusCode, type[Refused]] = {
     grpc.StatusCode.INVALID_ARGUMENT: Refused,
 }
 """What a status means to a client."""
-CODES = {Impostor: grpc.StatusCode.PERMISSION_DENIED, NotAMember: grpc.StatusCode.NOT_FOUND}
+CODES = {
+    Impostor: grpc.StatusCode.PERMISSION_DENIED,
+    NotAMember: grpc.StatusCode.NOT_FOUND,
+    OldKeys: grpc.StatusCode.OUT_OF_RANGE,
+}
+NEWEST_START = "eris-newest-start"
+"""In the trailer of a refusal of old keys: after which start they must be."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +109,11 @@ class Attention:
 
 
 class DirectoryService:
-    """Offers a directory to whoever has a certificate; ``clock`` measures leases."""
+    """Offers a directory to whoever has a certificate; ``clock`` measures leases.
+
+    ``check`` refuses keys that are not the member's: others would refuse them too, and leave seats
+    empty that somebody else could have had.
+    """
 
     def __init__(
         self,
@@ -105,9 +121,10 @@ class DirectoryService:
         ledger: Ledger,
         clock: Callable[[], float],
         *,
+        check: Callable[[KeyStatement], None] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self.directory, self.ledger = directory, ledger
+        self.directory, self.ledger, self._check = directory, ledger, check
         self._clock, self._wall_clock = clock, wall_clock
         self._stored = -1  # the last revision on disk
         self._saving: asyncio.Task[None] | None = None
@@ -136,6 +153,7 @@ class DirectoryService:
             client=request.client,
             aggregator=request.aggregator,
             max_share=request.max_share,
+            keys=self._checked(keys_of(request, name)),
             mark=mark_of(request),
         )
         return joined_to_wire(joined, self._wall_clock())
@@ -147,9 +165,18 @@ class DirectoryService:
             *caller,
             round=request.round,
             incarnation=incarnation,
+            keys=self._checked(keys_of(request, caller[0])),
             mark=mark_of(request),
         )
-        return standing_to_wire(standing, self._wall_clock())
+        return standing_to_wire(standing, self._wall_clock(), request.knows)
+
+    def _checked(self, keys: KeyStatement | None) -> KeyStatement | None:
+        if keys is not None and self._check is not None:
+            try:
+                self._check(keys)
+            except RefusedKeys as refused:
+                raise Refused(str(refused)) from refused
+        return keys
 
     def _leave(self, caller: tuple[str, str], request: wire.LeaveRequest) -> wire.Left:
         incarnation = _joined_before(request.incarnation)
@@ -177,6 +204,7 @@ class DirectoryService:
         saves: bool = True,
     ) -> grpc.RpcMethodHandler[bytes, bytes]:
         async def answer(data: bytes, context: Context) -> bytes:
+            told: tuple[tuple[str, str], ...] = ()
             try:
                 caller = peer_identity(context)
                 if len(data) > LARGEST_REQUEST:
@@ -192,11 +220,13 @@ class DirectoryService:
             except Refused as refused:
                 code = CODES.get(type(refused), grpc.StatusCode.FAILED_PRECONDITION)
                 reason = str(refused)
+                if isinstance(refused, OldKeys):
+                    told = ((NEWEST_START, str(refused.newest)),)
             except (DirectoryUnavailable, NotYet) as unavailable:
                 code, reason = grpc.StatusCode.UNAVAILABLE, str(unavailable)
             except ErisError as unknown:
                 code, reason = grpc.StatusCode.UNAUTHENTICATED, str(unknown)
-            return await context.abort(code, reason[:LONGEST_REASON])
+            return await context.abort(code, reason[:LONGEST_REASON], told)
 
         return grpc.unary_unary_rpc_method_handler(answer)
 
@@ -243,9 +273,17 @@ class DirectoryClient:
         """Seconds by which the directory's clock is ahead of this one; None before an answer."""
         self._channel, self._timeout, self._wall_clock = channel, timeout, wall_clock
         self._memory, self._incarnation = memory, 0
+        self._seatings: dict[int, Seating] = {}  # by epoch, as told in this start
 
     async def join(
-        self, *, address: str, charter: str, client: bool, aggregator: bool, max_share: float
+        self,
+        *,
+        address: str,
+        charter: str,
+        client: bool,
+        aggregator: bool,
+        max_share: float,
+        keys: KeyStatement | None = None,
     ) -> Joined:
         """Become a member that listens at ``address``, or one again."""
         request = wire.JoinRequest(
@@ -254,6 +292,7 @@ class DirectoryClient:
             client=client,
             aggregator=aggregator,
             max_share=max_share,
+            keys=keys_to_wire(keys),
             mark=self._mark(),
         )
         joined = await self._call("Join", request, wire.Joined, joined_from_wire)
@@ -261,10 +300,18 @@ class DirectoryClient:
         await self._note(joined.standing)
         return joined
 
-    async def renew(self, round: int) -> Standing:
-        """Keep the lease, having reached a round."""
-        request = wire.RenewRequest(round=round, incarnation=self._incarnation, mark=self._mark())
-        standing = await self._call("Renew", request, wire.Standing, standing_from_wire)
+    async def renew(self, round: int, keys: KeyStatement | None = None) -> Standing:
+        """Keep the lease, having reached a round; with new ``keys``, state them."""
+        request = wire.RenewRequest(
+            round=round,
+            incarnation=self._incarnation,
+            keys=keys_to_wire(keys),
+            knows=max(self._seatings, default=0),
+            mark=self._mark(),
+        )
+        standing = await self._call(
+            "Renew", request, wire.Standing, lambda told: standing_from_wire(told, self._seatings)
+        )
         await self._note(standing)
         return standing
 
@@ -285,6 +332,8 @@ class DirectoryClient:
 
     async def _note(self, standing: Standing) -> None:
         """Before the federation has begun there is nothing to act on, nor a run to belong to."""
+        views = (scheduled.view for scheduled in standing.views)
+        self._seatings = {view.epoch: view.seating for view in views if view.seating is not None}
         if self._memory is not None and standing.views:
             try:
                 await asyncio.to_thread(self._memory.keep, standing.mark)
@@ -316,6 +365,10 @@ class DirectoryClient:
         code, reason = error.code(), error.details() or error.code().name
         if code in REFUSALS:
             return REFUSALS[code](reason)
+        if code == grpc.StatusCode.OUT_OF_RANGE:
+            trailer = {key: str(value) for key, value in error.trailing_metadata() or ()}
+            newest = trailer.get(NEWEST_START, "")
+            return OldKeys(reason, int(newest)) if newest.isdigit() else Refused(reason)
         if code == grpc.StatusCode.UNIMPLEMENTED:
             where = f"the node at {self.address} hosts no directory"
             return ErisError(f"{where}; give the address of the one that does")

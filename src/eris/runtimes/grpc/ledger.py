@@ -23,7 +23,7 @@ from eris.files import PRIVATE
 from eris.runtimes.grpc import storage
 
 APPLICATION = 0x45524953  # "ERIS"
-FORMAT = 2
+FORMAT = 3
 FEDERATION = ("charter", "revision", "secret", "terms", "stale")
 MEMBER = {
     "name": "TEXT NOT NULL UNIQUE",
@@ -36,15 +36,22 @@ MEMBER = {
     "through": "INTEGER NOT NULL",
     "round": "INTEGER NOT NULL",
     "presence": "TEXT NOT NULL",
+    "start": "INTEGER NOT NULL",
 }
 """A member's columns beside its number; as in the directory's state."""
+STATEMENT = ("member", "start", "exchange", "signing", "certificate", "signature")
+"""A key statement's columns beside its place, which names member and start."""
 KINDS = {"TEXT": str, "INTEGER": int, "REAL": float}
-VIEW = ("epoch", "from_round", "members", "clients", "owners")
+VIEW = ("epoch", "from_round", "members", "clients", "owners", "helpers", "starts")
+LISTS = VIEW[3:]
+"""Columns of a view that hold JSON."""
 
 PATIENCE = 5.0
 """Seconds to wait for another process that has the file locked."""
 
 Row = tuple[Any, ...]
+Rows = dict[Any, Row]
+"""By what names a row: a number, an epoch, a place."""
 
 
 class LedgerDamaged(ErisError):
@@ -130,13 +137,16 @@ class Ledger:
             "terms TEXT NOT NULL, stale TEXT NOT NULL)",
             f"CREATE TABLE members (number INTEGER PRIMARY KEY, {columns})",
             "CREATE TABLE views (epoch INTEGER PRIMARY KEY, from_round INTEGER NOT NULL, "
-            "members INTEGER NOT NULL, clients TEXT NOT NULL, owners TEXT NOT NULL)",
+            f"members INTEGER NOT NULL, {', '.join(f'{name} TEXT NOT NULL' for name in LISTS)})",
+            "CREATE TABLE statements (place TEXT PRIMARY KEY, member INTEGER NOT NULL, "
+            "start INTEGER NOT NULL, exchange TEXT NOT NULL, signing TEXT NOT NULL, "
+            "certificate TEXT NOT NULL, signature TEXT NOT NULL)",
         ):
             self._file.execute(statement)
 
     def load(self) -> dict[str, Any] | None:
         """The state last saved, or None if there is none yet."""
-        federation, members, views = self._saved
+        federation, members, views, statements = self._saved
         if federation is None:
             return None
         try:
@@ -147,6 +157,9 @@ class Ledger:
                 **whole,
                 "terms": json.loads(whole["terms"]),
                 "members": [_member(row) for row in members.values()],
+                "statements": [
+                    dict(zip(STATEMENT, row[1:], strict=True)) for row in statements.values()
+                ],
                 "views": [_view(row) for row in views.values()],
             }
         except (ValueError, TypeError) as error:
@@ -161,6 +174,13 @@ class Ledger:
             for number, member in enumerate(state["members"])
         }
         views = {view["epoch"]: _view_row(view) for view in state["views"]}
+        statements = {
+            (place := f"{each['member']}/{each['start']}"): (
+                place,
+                *(each[column] for column in STATEMENT),
+            )
+            for each in state["statements"]
+        }
         was = self._saved
         try:
             with self._one_at_a_time, self._transaction():
@@ -169,9 +189,10 @@ class Ledger:
                     self._file.execute(statement, federation)
                 self._write("members", "number", members, was[1])
                 self._write("views", "epoch", views, was[2])
+                self._write("statements", "place", statements, was[3])
         except sqlite3.DatabaseError as error:
             raise self._explained(error) from error
-        self._saved = federation, members, views
+        self._saved = federation, members, views, statements
 
     def close(self) -> None:
         """Let go of the file, after a write that is under way."""
@@ -191,23 +212,25 @@ class Ledger:
                 self._file.execute("ROLLBACK")
             raise
 
-    def _read(self) -> tuple[Row | None, dict[int, Row], dict[int, Row]]:
+    def _read(self) -> tuple[Row | None, Rows, Rows, Rows]:
         federation = self._file.execute(
             f"SELECT {', '.join(FEDERATION)} FROM federation"
         ).fetchone()
         members = self._rows(f"number, {', '.join(MEMBER)}", "members")
-        return federation, members, self._rows(", ".join(VIEW), "views")
+        views = self._rows(", ".join(VIEW), "views")
+        statements = self._rows(f"place, {', '.join(STATEMENT)}", "statements")
+        return federation, members, views, statements
 
-    def _rows(self, columns: str, table: str) -> dict[int, Row]:
+    def _rows(self, columns: str, table: str) -> Rows:
         rows = self._file.execute(f"SELECT {columns} FROM {table} ORDER BY 1").fetchall()
         return {row[0]: tuple(row) for row in rows}
 
-    def _write(self, table: str, key: str, rows: dict[int, Row], were: dict[int, Row]) -> None:
+    def _write(self, table: str, key: str, rows: Rows, were: Rows) -> None:
         """Only what has changed."""
-        for number in were.keys() - rows.keys():
-            self._file.execute(f"DELETE FROM {table} WHERE {key} = ?", (number,))
-        for number, row in rows.items():
-            if were.get(number) != row:
+        for name in were.keys() - rows.keys():
+            self._file.execute(f"DELETE FROM {table} WHERE {key} = ?", (name,))
+        for name, row in rows.items():
+            if were.get(name) != row:
                 places = ", ".join("?" * len(row))
                 self._file.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", row)
 
@@ -228,12 +251,11 @@ def _member(row: Row) -> dict[str, Any]:
 
 def _view(row: Row) -> dict[str, Any]:
     view = dict(zip(VIEW, row, strict=True))
-    return {**view, "clients": json.loads(view["clients"]), "owners": json.loads(view["owners"])}
+    return {**view, **{name: json.loads(view[name]) for name in LISTS}}
 
 
 def _view_row(view: Mapping[str, Any]) -> Row:
-    numbers = (view["epoch"], view["from_round"], view["members"])
-    return (*numbers, json.dumps(view["clients"]), json.dumps(view["owners"]))
+    return tuple(json.dumps(view[name]) if name in LISTS else view[name] for name in VIEW)
 
 
 def holds_federation(path: Path) -> bool:
