@@ -254,9 +254,10 @@ class Aggregator:
     def wakes_at(self) -> float:
         """When :meth:`tick` has something to do; at once where a wait has yet to begin."""
         ends = [min(s.until, s.ask_at) for s in self._revealing.values()]
-        ends += [state.until for state in self._open.values() if state.collector.waiting]
-        if any(end == math.inf for end in ends):
+        waiting = [state for state in self._open.values() if state.collector.waiting]
+        if math.inf in ends or (waiting and self._offer_at == math.inf):
             return -math.inf
+        ends += [state.until for state in waiting]
         over = self._overdue or self._owned <= self._closed
         return min([math.inf if over else self._deadline, self._offer_at, *ends])
 
