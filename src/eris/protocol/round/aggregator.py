@@ -196,9 +196,9 @@ class Aggregator:
         waiting = [key for key, state in self._open.items() if state.collector.waiting]
         for key in waiting:
             state = self._open[key]
-            if self._overdue or len(state.heard) == len(self._clients):
+            if self._may_close(key) and (self._overdue or len(state.heard) == len(self._clients)):
                 state.until = min(state.until, now + settings.close_after)
-            if now >= state.until and self._may_close(key):
+            if now >= state.until:
                 results += self._close(key)
         if not waiting:
             self._offer_at = math.inf
