@@ -126,14 +126,16 @@ class Federation:
         if self.sampled is not None:
             template = replace(parts.view, samples=None)
             self._sampling = Sampling(template, self.names, self.seed)
+        least = {} if parts.secure is None else {"min_included": parts.secure.least_included}
         agreed = Settings(
             n=len(self.initial),
             plan=parts.plan,
             scheme=parts.scheme.fitted(self.rule, self.initial),
+            secure=parts.secure,
             rule=self.rule,
             seed=self.seed,
             initial=model_digest(self.initial),
-            **settings,
+            **(least | dict(settings)),
         )
         _warn_of_exposure(agreed)
         warn_of_sparse_masks(agreed, stacklevel=3)

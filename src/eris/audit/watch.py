@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
 from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Scheme
+from eris.protocol.secure.simulated import Opener
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
 
@@ -187,6 +189,7 @@ class Watch:
         self._frame, self._views = frame, [Scheduled(frame.view_of(), 1)]
         self.agreement = Agreement(Settings.from_canonical(frame.settings), frame.view_of())
         self.observers = tuple(observers)
+        self._opener = Opener(self.agreement) if self.agreement.settings.secure else None
         # Every observer starts from the same; where results did not reach all, ways part.
         known = _Known(self.agreement, Replica(self.agreement, initial))
         self._groups: list[tuple[tuple[int, ...], _Known]] = [
@@ -209,7 +212,7 @@ class Watch:
             message = one.message
             if isinstance(message, Contribution):
                 for observer in self._reached(one):
-                    heard.note(observer, message)
+                    heard.note(observer, message, partial(self._read, observer, message))
             elif isinstance(message, Result | Snapshot) and (observers := self._who(one)):
                 told = before if message.header.round < round else public
                 for observer in observers:
@@ -240,6 +243,17 @@ class Watch:
         for observers, known in self._groups:
             found |= dict.fromkeys(observers, known.replica.model)
         return [found[number] for number in range(len(self.observers))]
+
+    def _read(self, observer: int, message: Contribution) -> _Sent | None:
+        """What an observer reads of a contribution; of masked words nothing, unless it is an owner
+        with helpers enough."""
+        header, based_on = message.header, message.based_on
+        if self._opener is not None:
+            opened = self._opener.read(message, self.observers[observer].members)
+            return None if opened is None else _Sent(based_on, *opened[1:], opened[0])
+        segment = self.agreement.segments(header.round)[header.key]
+        values = self.agreement.coding.read(message, segment)
+        return _Sent(based_on, message.samples, message.steps, values)
 
     def _who(self, one: Heard) -> list[int]:
         near = {o for member in (one.sender, *one.arrived) for o in self._near.get(member, ())}
@@ -297,20 +311,19 @@ class _Round:
             lambda: np.zeros(len(self.places), np.bool_)
         )
 
-    def note(self, observer: int, message: Contribution) -> None:
-        """A contribution reached an observer."""
+    def note(self, observer: int, message: Contribution, read: Callable[[], _Sent | None]) -> None:
+        """A contribution reached an observer, who may be able to read it."""
         if message.header.round != self.round:
             return
         client, key = message.header.sender, message.header.key
-        if key not in self.contributions[client]:
+        if key not in self.contributions[client] or self.agreement.settings.secure is not None:
             try:
-                segment = self.agreement.segments(self.round)[key]
-                values = self.agreement.coding.read(message, segment)
+                sent = read()
             except (ErisError, KeyError):
                 return  # what an owner would have refused
-            self.contributions[client][key] = _Sent(
-                message.based_on, message.samples, message.steps, values
-            )
+            if sent is None:
+                return
+            self.contributions[client][key] = sent
         self._seen[observer, client][self.places[key]] = True
 
     def seen(self, observer: int, client: int) -> NDArray[np.bool_]:

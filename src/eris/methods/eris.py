@@ -17,6 +17,7 @@ from eris.core.shards import PLANS, ShardPlan, WeightedPlan
 from eris.methods.method import Composition
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.schemes import Basis, Independent, Scheme, scheme_for
+from eris.protocol.secure.terms import SecureSums
 from eris.protocol.view import View
 
 KEPT_SHARES = {"mnist": 0.033, "cifar10": 0.006, "imdb": 0.00012, "summaries": 0.01}
@@ -37,7 +38,9 @@ class ERIS:
     ``plan`` is random, interleaved or contiguous, or comes from ``capacities`` (one number an
     aggregator, say its bandwidth). ``rotate`` draws the shards anew every that many rounds.
     ``masks="independent"`` is the paper's mode; its download is dense. ``privacy`` adds local
-    differential privacy.
+    differential privacy. ``secure``, such as ``"2 of 3"``, has helpers of every shard open sums, so
+    that its owner sees no single contribution; their words have ``ring_bytes``, and besides the
+    owner ``colluders`` may pool what they know.
 
     The authors keep 3.3 % on MNIST, 0.6 % on CIFAR-10, 0.012 % on IMDB and 1 % for summaries
     (:meth:`published`), counting the upload alone: with a mask each, results are much larger.
@@ -57,6 +60,9 @@ class ERIS:
     limit: float | None = None
     mask_groups: int = 1
     privacy: LocalPrivacy | None = None
+    secure: str = "none"
+    ring_bytes: int = 8
+    colluders: int | None = None
     name: ClassVar[str] = "eris"
     paper: ClassVar[str] = "ERIS: Federated Shard Aggregation"
 
@@ -75,7 +81,8 @@ class ERIS:
         """The parts for these clients."""
         count = len(names) if self.aggregators is None else self.aggregators
         view = View.serverless(list(names), aggregators=count, samples=tuple(samples))
-        return Composition(view, self._plan(count), self._scheme(), self.privacy)
+        secure = SecureSums.parse(self.secure, self.ring_bytes, self.colluders)
+        return Composition(view, self._plan(count), self._scheme(), self.privacy, secure)
 
     def _plan(self, count: int) -> ShardPlan:
         if self.plan == "contiguous":

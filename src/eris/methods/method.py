@@ -13,6 +13,7 @@ from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
 from eris.protocol.schemes import Dense, Scheme
+from eris.protocol.secure.terms import SecureSums
 from eris.protocol.view import View
 
 
@@ -24,6 +25,7 @@ class Composition:
     plan: ShardPlan
     scheme: Scheme = field(default_factory=Dense)
     privacy: LocalPrivacy | None = None
+    secure: SecureSums | None = None
 
 
 class Method(Protocol):

@@ -78,6 +78,8 @@ class Agreement:
             raise InvalidSetting(
                 "owners", len(view.owners), f"one for each of {settings.plan.shards} shards"
             )
+        if settings.secure is not None:
+            settings.secure.check_view(view)
         for name in ("min_included", "quorum"):
             if getattr(settings, name) > len(view.clients):
                 expected = f"at most {len(view.clients)}, the clients: else nothing is published"
@@ -87,8 +89,6 @@ class Agreement:
             expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
             raise InvalidSetting("trim", rule.trim, expected)
         settings.scheme.check_view(view)
-        if settings.secure is not None:
-            settings.secure.check_view(view)
         self.settings, self._majority = settings, majority
         self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
         self._layouts: dict[int, dict[Key, Segment]] = {}

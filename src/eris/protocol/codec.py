@@ -39,6 +39,8 @@ MOST_SAMPLE_STEPS = (1 << 64) - 1
 """The largest Σ samples · steps of a result."""
 DIGEST_BYTES = 16
 """Of the SHA-256 of a segment's state."""
+CLOSED_BYTES = 32
+"""Of a closing statement's name."""
 MOST_FIELDS = 16
 """Fields of a message and of a snapshot in it, slots apart; an honest one has six."""
 _SNAPSHOT = pb.Message.SNAPSHOT_FIELD_NUMBER
@@ -81,6 +83,7 @@ def encode(message: Message) -> bytes:
             if message.payload is not None:
                 _fill(out.result.payload, message.payload)
             out.result.digest = message.digest
+            out.result.closed = message.closed
         case CatchUp():
             out.catch_up.have = message.have
             out.catch_up.whole = message.whole
@@ -92,6 +95,7 @@ def encode(message: Message) -> bytes:
                 _fill(out.snapshot.reference, message.reference)
             for slot in message.slots:
                 _fill(out.snapshot.slots.add(), slot)
+            out.snapshot.closed = message.closed
         case Holding():
             out.holding.at = message.at
             out.holding.digest = message.digest
@@ -258,12 +262,15 @@ def _payload(field: str, parsed: pb.Payload) -> Payload:
 def _contribution(header: Header, parsed: pb.Contribution) -> Contribution:
     if not parsed.HasField("payload"):
         raise MalformedMessage("contribution.payload", "is missing")
-    if not 1 <= parsed.samples <= MOST_SAMPLES:
-        expected = f"expected 1 to {MOST_SAMPLES}"
-        raise MalformedMessage("contribution.samples", f"is {parsed.samples}; {expected}")
-    if parsed.steps < 1:
-        raise MalformedMessage("contribution.steps", f"is {parsed.steps}; expected 1 or more")
     payload = _payload("contribution.payload", parsed.payload)
+    if payload.encoded.encoding is not Encoding.RING:
+        if not 1 <= parsed.samples <= MOST_SAMPLES:
+            expected = f"expected 1 to {MOST_SAMPLES}"
+            raise MalformedMessage("contribution.samples", f"is {parsed.samples}; {expected}")
+        if parsed.steps < 1:
+            raise MalformedMessage("contribution.steps", f"is {parsed.steps}; expected 1 or more")
+    elif parsed.samples or parsed.steps:
+        raise MalformedMessage("contribution.samples", "are in the clear beside a masked sum")
     return Contribution(header, parsed.based_on, parsed.samples, parsed.steps, payload)
 
 
@@ -288,6 +295,7 @@ def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
         parsed.sample_steps,
         payload,
         _digest("result.digest", parsed.digest),
+        _digest("result.closed", parsed.closed, CLOSED_BYTES),
     )
 
 
@@ -299,9 +307,9 @@ def _included(message: str, bitmap: bytes, limits: Limits) -> frozenset[int]:
     return unpack_included(bitmap)
 
 
-def _digest(field: str, parsed: bytes) -> bytes:
-    if len(parsed) not in (0, DIGEST_BYTES):
-        found = f"has {len(parsed)} bytes; expected {DIGEST_BYTES} or none"
+def _digest(field: str, parsed: bytes, size: int = DIGEST_BYTES) -> bytes:
+    if len(parsed) not in (0, size):
+        found = f"has {len(parsed)} bytes; expected {size} or none"
         raise MalformedMessage(field, found)
     return parsed
 
@@ -321,4 +329,5 @@ def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:
         _payload("snapshot.model", parsed.model),
         reference,
         tuple(_payload("snapshot.slots", slot) for slot in parsed.slots),
+        _digest("snapshot.closed", parsed.closed, CLOSED_BYTES),
     )

@@ -71,20 +71,22 @@ class Contribution(_message.Message):
     def __init__(self, based_on: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("previous", "included", "samples", "sample_steps", "payload", "digest")
+    __slots__ = ("previous", "included", "samples", "sample_steps", "payload", "digest", "closed")
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_STEPS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     previous: int
     included: bytes
     samples: int
     sample_steps: int
     payload: Payload
     digest: bytes
-    def __init__(self, previous: _Optional[int] = ..., included: _Optional[bytes] = ..., samples: _Optional[int] = ..., sample_steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., digest: _Optional[bytes] = ...) -> None: ...
+    closed: bytes
+    def __init__(self, previous: _Optional[int] = ..., included: _Optional[bytes] = ..., samples: _Optional[int] = ..., sample_steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., digest: _Optional[bytes] = ..., closed: _Optional[bytes] = ...) -> None: ...
 
 class CatchUp(_message.Message):
     __slots__ = ("have", "whole")
@@ -95,18 +97,20 @@ class CatchUp(_message.Message):
     def __init__(self, have: _Optional[int] = ..., whole: bool = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("at", "updates", "model", "reference", "slots")
+    __slots__ = ("at", "updates", "model", "reference", "slots", "closed")
     AT_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
     at: int
     updates: int
     model: Payload
     reference: Payload
     slots: _containers.RepeatedCompositeFieldContainer[Payload]
-    def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ...) -> None: ...
+    closed: bytes
+    def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., closed: _Optional[bytes] = ...) -> None: ...
 
 class Holding(_message.Message):
     __slots__ = ("at", "digest")

@@ -34,7 +34,8 @@ class Payload:
 
 @dataclass(frozen=True)
 class Contribution:
-    """A client's segment, to the owner of its shard."""
+    """A client's segment, to the owner of its shard; where sums are secure its samples and steps
+    are in the payload, masked, and 0 here."""
 
     header: Header
     based_on: int
@@ -54,6 +55,8 @@ class Result:
     sample_steps: int
     payload: Payload | None
     digest: bytes = b""
+    closed: bytes = b""
+    """Names the statement that a secure sum was closed with."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class Snapshot:
     model: Payload
     reference: Payload | None
     slots: tuple[Payload, ...]
+    closed: bytes = b""
+    """Of the last result in it, where sums are secure."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,8 @@ class Holding:
 
 @dataclass(frozen=True)
 class RevealRequest:
-    """An owner's question to a member: what it needs to open the sum over exactly these clients."""
+    """An owner's question to a helper: to open the sum over exactly these clients or, where none
+    are named, to keep what it will need for that."""
 
     header: Header
     included: frozenset[int]
@@ -97,7 +103,7 @@ class RevealRequest:
 
 @dataclass(frozen=True)
 class Reveal:
-    """The answer, given for one included set of a segment and round."""
+    """The answer; a sum is opened over one included set of a segment and round."""
 
     header: Header
     included: frozenset[int]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +14,16 @@ from eris.protocol.secure.keys import PublicKeys
 
 NOBODY = -1
 """The owner of a shard that waits: nobody may take it over."""
+
+
+def lawful(owner: int, helpers: Sequence[int], parties: Mapping[int, str]) -> bool:
+    """Whether the owner of a shard and its helpers are of different parties.
+
+    >>> lawful(0, (1, 2), {0: "a", 1: "b", 2: "a"})
+    False
+    """
+    there = [parties.get(member, "") for member in (owner, *helpers) if member != NOBODY]
+    return "" not in there and len(set(there)) == len(there)
 
 
 @dataclass(frozen=True)
@@ -26,10 +38,17 @@ class Seating:
     helpers: tuple[tuple[int, ...], ...]
     statements: tuple[KeyStatement | None, ...]
 
-    def keys(self, member: int) -> PublicKeys | None:
-        """A member's keys, if they are known."""
-        stated = self.statements[member] if 0 <= member < len(self.statements) else None
-        return None if stated is None else stated.keys
+    @cached_property
+    def known(self) -> dict[int, PublicKeys]:
+        """The keys that are known, by member."""
+        stated = enumerate(self.statements)
+        return {member: one.keys for member, one in stated if one is not None}
+
+    def able(self, shard: int, owner: int, need: int) -> bool:
+        """Whether sums of a shard can be opened, and by members of different parties only."""
+        helpers = self.helpers[shard]
+        there = [member for member in helpers if member in self.known]
+        return owner in self.known and len(there) >= need and lawful(owner, helpers, self.parties)
 
     @cached_property
     def parties(self) -> dict[int, str]:
@@ -112,7 +131,7 @@ class View:
         (0, 2)
         """
         other = copy.copy(self)  # the members' names have been checked
-        for derived in ("client_set", "roles"):
+        for derived in ("client_set", "roles", "digest"):
             other.__dict__.pop(derived, None)
         fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch,
                   "seating": None}  # fmt: skip
@@ -131,6 +150,12 @@ class View:
         """The members that do something in this epoch: clients, owners and their helpers."""
         seats = [] if self.seating is None else [m for line in self.seating.helpers for m in line]
         return tuple(sorted({*self.clients, *self.owners, *seats} - {NOBODY}))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A hash of all that the view says, keys included."""
+        return hashlib.sha256(repr((self.members, self.clients, self.owners, self.seating))
+                              .encode()).digest()  # fmt: skip
 
     def owned_by(self, member: int) -> tuple[int, ...]:
         """The shards a member owns."""

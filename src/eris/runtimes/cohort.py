@@ -15,14 +15,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting, RefusedContribution
+from eris.core.errors import ErisError, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.codec import decode, encode
-from eris.protocol.messages import CatchUp, Contribution, Message, Outgoing, Refusal, Result
+from eris.protocol.messages import (
+    CatchUp,
+    Contribution,
+    Message,
+    Outgoing,
+    Refusal,
+    Result,
+    Reveal,
+    RevealRequest,
+)
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client
+from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
+from eris.protocol.secure.simulated import Vaults
+from eris.protocol.view import NOBODY
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
 from eris.runtimes.station import (
@@ -37,6 +49,9 @@ from eris.runtimes.station import (
 )
 from eris.training.population import Population
 from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
+
+ASKING = 4
+"""Phases that secure sums add: questions to helpers and their answers, twice."""
 
 
 class Cohort:
@@ -57,8 +72,6 @@ class Cohort:
     array([-0.01, -0.01], dtype=float32)
     """
 
-    phases = 4
-
     def __init__(
         self,
         agreement: Agreement,
@@ -71,9 +84,6 @@ class Cohort:
         noise: PerSampleNoise | None = None,
         record: bool = False,
     ) -> None:
-        if agreement.settings.scheme.reveals:
-            expected = "one without questions to members: this engine moves all in step"
-            raise InvalidSetting("scheme", agreement.settings.scheme.name, expected)
         self.agreement, self.population = agreement, population
         self.replica = Replica(agreement, initial)
         self._place = (place or Place()).with_lanes_of(population)
@@ -86,34 +96,85 @@ class Cohort:
         self._closed: list[Result] = []
         self._clients: dict[int, Client] = {}
         self._owners: dict[int, Aggregator] = {}
+        secure = agreement.settings.secure is not None
+        self._vaults = Vaults(agreement.settings) if secure else None
+        self._helpers: dict[int, Helping] = {}
+        self._at_home: list[tuple[int, Message]] = []
+        """Questions and answers between members of this station, for the next phase."""
         if sampling is None:
             self._enter(agreement)
+
+    @property
+    def phases(self) -> int:
+        """Begin, contribute, publish, follow; where sums are secure, owners ask helpers twice: to
+        keep what clients have sealed to them, and to open sums."""
+        return 4 + (ASKING if self.agreement.settings.secure is not None else 0)
 
     # -- a round ------------------------------------------------------------------------------
 
     def act(self, round: int, phase: int, inbox: Sequence[Parcel]) -> Outbox:
-        """One phase: begin, contribute, publish, follow."""
+        """One phase."""
         out: Outbox = {}
         time = round + phase / 10
         if phase == 0 and self._sampling is not None:
             self._hand_over(time, round, self._sampling)
         for parcel in inbox:
             self._take(time, round, parcel, decode(parcel.data), out)
+        at_home, self._at_home = self._at_home, []
+        for member, message in at_home:
+            self._consult(time, round, member, message, out)
+        last = self.phases - 1
         if phase == 0:
             self._catch_up(time, round)
             self._publish(time, round, self._begin(round), out)
         elif phase == 1:
             self._contribute(time, round, out)
-        elif phase == 2:
-            for aggregator in self._owners.values():
-                if aggregator.round == round:
-                    self._closed += aggregator.close()
-            self._publish(time, round, self._closed, out)
-            self._closed = []
+        elif phase < last:
+            self._end(time, round, phase, out)
         else:
             self._report.included = self.replica.included_in(round)
             self._forget()
         return out
+
+    def _end(self, time: float, round: int, phase: int, out: Outbox) -> None:
+        """Owners close their segments, ask helpers if they have to, and publish."""
+        asking = self.agreement.settings.secure is not None
+        for owner, aggregator in self._owners.items():
+            if aggregator.round != round:
+                continue
+            if not asking or phase == 1 + ASKING // 2 + 1:
+                self._closed += aggregator.close()
+            elif phase == self.phases - 2:
+                self._closed += aggregator.give_up()
+            for question in aggregator.ask():
+                self._pass_on(time, round, owner, question, out)
+        self._publish(time, round, self._closed, out)
+        self._closed = []
+
+    def _pass_on(self, time: float, round: int, sender: int, one: Outgoing, out: Outbox) -> None:
+        """A question to a helper, or its answer: it is there in the next phase."""
+        record = self._post.stamp(time, sender, one.to, one.message)
+        (member,) = one.to
+        if self._faulty and self._lost(sender, member, round):
+            return
+        record.arrived.add(member)
+        if self._place.hosts(member):
+            self._at_home.append((member, one.message))
+        else:
+            parcel = Parcel(sender, one.to, record.data)
+            out.setdefault(self._place.home(member), []).append(parcel)
+
+    def _consult(self, time: float, round: int, member: int, message: Message, out: Outbox) -> None:
+        """A helper answers an owner, or an owner takes in what a helper said."""
+        if isinstance(message, Reveal):
+            self._closed += self._owners[member].reveal(message)
+            return
+        assert isinstance(message, RevealRequest)
+        try:
+            for answer in self._helpers[member].answer(message):
+                self._pass_on(time, round, member, answer, out)
+        except ErisError as refusal:
+            self._report.refused.append(f"round {round}: helper {member}: {refusal}")
 
     def report(self) -> Report:
         """What happened since this was last asked."""
@@ -130,20 +191,30 @@ class Cohort:
 
     def _enter(self, agreement: Agreement) -> None:
         """Take up the roles of a view."""
+        vaults = self._vaults
+        if vaults is not None:
+            agreement = agreement.in_view(vaults.seat(agreement.view))
         self.agreement = self.replica.agreement = agreement
         view = agreement.view
         # With sampling nobody follows results: who is sampled next fetches the state.
         self._members = range(len(view.members) if self._sampling is None else 0)
         self._clients = {
-            member: Client(agreement, member, self.replica)
+            member: Client(agreement, member, self.replica, vaults and vaults[member])
             for member in view.clients
             if self._place.hosts(member)
         }
         self._owners = {
-            owner: Aggregator(agreement, owner, self.replica)
+            owner: Aggregator(agreement, owner, self.replica, vaults and vaults[owner])
             for owner in sorted(set(view.owners))
             if self._place.hosts(owner)
         }
+        if vaults is not None and view.seating is not None:
+            held = {member for line in view.seating.helpers for member in line} - {NOBODY}
+            self._helpers = {
+                member: Helping(agreement, member, self.replica, vaults[member])
+                for member in sorted(held)
+                if self._place.hosts(member)
+            }
 
     def _hand_over(self, time: float, round: int, sampling: Sampling) -> None:
         """A new view: its members fetch the state from the owners of the view before.
@@ -219,7 +290,7 @@ class Cohort:
                 out.setdefault(self._place.home(owner), []).append(parcel)
 
     def _lost(self, client: int, owner: int, round: int) -> bool:
-        """Whether a contribution does not get to its owner."""
+        """Whether what a member sends an owner, or an owner a member, does not get there."""
         if owner != client and self._faults.cut(client, owner, round):
             return True
         return self._away(owner, round)
@@ -278,6 +349,8 @@ class Cohort:
                 self._collect(time, parcel.receivers[0], message, out)
             case Result():
                 self._apply(round, message)
+            case RevealRequest() | Reveal():
+                self._consult(time, round, parcel.receivers[0], message, out)
             case _:
                 self._refused(message)
 

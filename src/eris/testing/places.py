@@ -13,6 +13,8 @@ import numpy as np
 from eris.protocol.authority.directory import Directory, Joined, NotYet, Refused
 from eris.protocol.authority.history import History, Mark
 from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
 from eris.runtimes.clock import Seat
 from eris.testing.shape import Shape
@@ -40,6 +42,8 @@ class Host(Seat):
     doomed: bool = False
     """Whether it will stop when it publishes next."""
     lying: bool = False
+    vault: Vault | None = None
+    """Its secrets, since it last started; no disk has them."""
 
     def lose_disk(self) -> None:
         """Nothing is left of what was stored."""
@@ -59,7 +63,13 @@ class Host(Seat):
     def stop(self) -> None:
         """The process is gone; its disk is not."""
         super().stop()
-        self.up, self.joined, self.doomed = False, None, False
+        self.up, self.joined, self.doomed, self.vault = False, None, False, None
+
+    def draw_keys(self, seed: int, name: str) -> KeyStatement:
+        """Other keys for every start, if sums are secure."""
+        if self.vault is None:
+            self.vault = Vault.simulated(seed, 1000 * self.starts + self.number)
+        return KeyStatement(name, self.starts, self.vault.newest.public)
 
 
 class Authority:
@@ -80,6 +90,8 @@ class Authority:
             "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
             "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
+        if shape.sums is not None:
+            self._terms["seats"] = shape.sums.threshold.seats
         self.starts = 0
         """How often the directory has been started."""
         self._newest: list[dict[str, Any]] | None = None
@@ -92,14 +104,15 @@ class Authority:
 
     # -- a directory --------------------------------------------------------------------------
 
-    def join(self, host: int, mark: Mark | None) -> Joined | None:
+    def join(self, host: int, mark: Mark | None, keys: KeyStatement | None = None) -> Joined | None:
         """Take a host in, or back in; None while the directory does not answer."""
         shape, name = self.shape, self.shape.name(host)
+        stated = {} if keys is None else {"keys": keys}
         return self._asked(
             lambda directory: directory.join(
                 self._clock(), name=name, fingerprint=name, address=name, charter="{}", mark=mark,
                 client=shape.is_client(host), aggregator=shape.is_aggregator(host),
-                max_share=shape.max_share,
+                max_share=shape.max_share, **stated,
             )
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.schemes import Scheme, scheme_for
+from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.view import View
 
@@ -50,6 +51,8 @@ class Shape:
     adaptive: bool = False
     cautious: bool = False
     """Whether the directory makes no view with too few clients for a result."""
+    secure: str = "none"
+    """Whose help opens sums, such as ``2 of 3``."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -84,6 +87,23 @@ class Shape:
             cautious=below(2) == 0,
         )
 
+    @classmethod
+    def secured(cls, seed: int) -> Self:
+        """The shape that belongs to a seed where sums are secure: five to seven members."""
+        drawn, pick = cls.drawn(seed), Stream(seed, "secured").uniform(0, 3)
+        members = max(5, drawn.members)
+        return replace(
+            drawn, members=members, start_with=0, helpers=0, roster=False, min_included=4,
+            clients_only=min(drawn.clients_only, 1), secure=("2 of 3", "2 of 3", "3 of 4")[
+                int(3 * pick[0])] if members > 5 else "2 of 3",
+            shards=min(drawn.shards, members), max_share=max(drawn.max_share, 0.5),
+        )  # fmt: skip
+
+    @property
+    def sums(self) -> SecureSums | None:
+        """What is agreed on about sums."""
+        return SecureSums.parse(self.secure)
+
     @property
     def clients(self) -> int:
         """How many hosts have data: the first ones."""
@@ -92,7 +112,11 @@ class Shape:
     @property
     def enough(self) -> int:
         """Clients that a result needs: a majority, so that any two results share one."""
-        return max(self.clients // 2 + 1, min(self.min_included, self.clients))
+        return max(self.clients // 2 + 1, min(max(self.min_included, self._least), self.clients))
+
+    @property
+    def _least(self) -> int:
+        return 0 if self.sums is None else self.sums.least_included
 
     @staticmethod
     def name(host: int) -> str:
@@ -114,8 +138,9 @@ class Shape:
             plan=RandomPlan(self.shards),
             rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
             scheme=self.scheme(),
+            secure=self.sums,
             segment_size=self.segment_size,
-            min_included=min(self.min_included, self.clients),
+            min_included=min(max(self.min_included, self._least), self.clients),
             quorum=min(self.start_with or self.members, self.clients) // 2 + 1,
             close_after=0.9,
             catch_up_after=1.2,

@@ -33,13 +33,9 @@ from eris.protocol.messages import (
 from eris.protocol.round.member import Member, Phase
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
+from eris.testing.sum_laws import LawBroken, Place, SumLaws
 
-Place = tuple[Key, int]
-"""A segment and a round."""
-
-
-class LawBroken(AssertionError):
-    """A law of the protocol does not hold; says which and where."""
+__all__ = ["LawBroken", "Witness"]
 
 
 @dataclass(frozen=True)
@@ -65,17 +61,15 @@ class Witness:
         self._sent: dict[Place, dict[int, list[Contribution]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        self._updates: dict[tuple[Member, int], Vector] = {}
-        """By start of a member and round: the update, less the reference."""
-        self._plain: dict[Contribution, Vector] = {}
-        """What masked contributions hold."""
-        self._asked: dict[Place, frozenset[int]] = {}
-        """The sets whose sums owners open with the help of members."""
-        self._told: dict[tuple[Place, int], frozenset[int]] = {}
-        """The sets that members have told of."""
+        self._updates: dict[tuple[Member, int], tuple[Vector, int]] = {}
+        """By start of a member and round: the update, less the reference, and its samples."""
+        self._plain: dict[Contribution, tuple[Vector, int]] = {}
+        """What masked contributions hold, and their samples."""
+        self.sums = None if settings.secure is None else SumLaws(self, settings.secure)
         self._epochs: dict[tuple[int, int], int] = {}
         """By member and round: the epoch of its contributions."""
         self._contents: dict[tuple[int, int, Key], Contribution] = {}
+        self._counts: dict[tuple[int, Key], int] = {}
         self._digests: dict[Place, bytes] = {}
         self._seen: dict[Member, dict[Key, int]] = defaultdict(dict)
         self._by: dict[Member, set[tuple[int, Key]]] = defaultdict(set)
@@ -139,11 +133,8 @@ class Witness:
             self._check_slice(message, member)
             self._sent[name][member.me].append(message)
             self._by[member].add((name[1], name[0]))
-        elif isinstance(message, RevealRequest):
-            self.saw["a sum is opened"] += 1
-            self._check_question(message)
-        elif isinstance(message, Reveal):
-            self._check_answer(message, said.to[0])
+        elif isinstance(message, RevealRequest | Reveal) and self.sums is not None:
+            self.sums.said(message, said.to[0], member)
         elif isinstance(message, Result):
             if self._encoded.setdefault(name, data) != data:
                 raise LawBroken(f"segment {name[0]} has two results in round {name[1]}")
@@ -151,6 +142,10 @@ class Witness:
                 self.results[name] = message
                 self._check(message, member.me)
                 self._published[member.me] = max(self._published[member.me], name[1])
+
+    def count(self, round: int, key: Key) -> int:
+        """How many values are sent of a segment, as any member computes it."""
+        return self._counts[round, key]
 
     def made_up(self, member: Member, message: Message) -> None:
         """A member lies. What it contributes itself counts like any other update, if it fits."""
@@ -187,12 +182,12 @@ class Witness:
         if first != sent:
             raise LawBroken(f"{where} contributed two contents")
 
-    def trained(self, member: Member, round: int, update: Vector) -> None:
+    def trained(self, member: Member, round: int, update: Vector, samples: int) -> None:
         """A member has trained; what it sends in this round is of this update."""
         reference = member.node.replica.reference
         update = member.agreement.coding.enter(update)
         sent = update.copy() if reference is None else update - reference
-        self._updates[member, round] = sent
+        self._updates[member, round] = sent, samples
 
     def _check_slice(self, sent: Contribution, member: Member) -> None:
         """What is sent of a segment is what was trained, on the coordinates of that segment."""
@@ -201,46 +196,23 @@ class Witness:
         trained = self._updates.get((member, round))
         if trained is None:
             raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
-        expected = trained[coding.coordinates(round, key, 0)]
-        if self.settings.scheme.reveals:
-            self._plain[sent] = expected  # what was masked shows in the sum
+        expected = trained[0][coding.coordinates(round, key, 0)]
+        self._counts[round, key] = len(expected)
+        if self.sums is not None:
+            self._plain[sent] = expected, trained[1]  # what was masked shows in the sum
+            self.sums.contributed(sent, expected, member)
             return
         values = coding.read(sent, segment)
         if not np.array_equal(values, expected, equal_nan=True):
             raise LawBroken(f"round {round}, segment {key}: member {member.me} did not send its "
                             f"part of what it trained")  # fmt: skip
 
-    def _check_question(self, request: RevealRequest) -> None:
-        """An owner opens one sum a segment and round, of enough clients."""
-        header = request.header
-        where, view = f"round {header.round}, segment {header.key}", self._view_of(header.round)
-        if view.owners[header.shard] != header.sender or header.epoch != view.epoch:
-            raise LawBroken(f"{where}: member {header.sender} opens a sum that is not its own")
-        if len(request.included) < self._least(view):
-            raise LawBroken(f"{where}: a sum of {len(request.included)} clients is opened")
-        asked = self._asked.setdefault((header.key, header.round), request.included)
-        if asked != request.included:
-            raise LawBroken(f"{where}: sums of two sets are opened")
-
-    def _check_answer(self, answer: Reveal, to: int) -> None:
-        """A member helps the owner, with one sum a segment and round, of enough clients."""
-        header = answer.header
-        where, view = f"round {header.round}, segment {header.key}", self._view_of(header.round)
-        if view.owners[header.shard] != to:
-            raise LawBroken(f"{where}: member {header.sender} answers {to}, who does not own it")
-        if len(answer.included) < self._least(view):
-            raise LawBroken(f"{where}: member {header.sender} opens a sum of too few clients")
-        place = (header.key, header.round)
-        if self._told.setdefault((place, header.sender), answer.included) != answer.included:
-            raise LawBroken(f"{where}: member {header.sender} has told of two sets")
-
     def _check(self, result: Result, sender: int) -> None:
         """A result that was not heard of before: its owner, its right to publish, its value."""
         header = result.header
         where = f"round {header.round}, segment {header.key}"
-        asked = self._asked.get((header.key, header.round), result.included)
-        if result.payload is not None and result.included != asked:
-            raise LawBroken(f"{where} ends in another set than the one that was opened")
+        if self.sums is not None:
+            self.sums.published(result)
         view = self.views[header.epoch].view
         if view.owners[header.shard] != header.sender:
             raise LawBroken(f"{where}: member {header.sender} published, who does not own it")
@@ -251,7 +223,7 @@ class Witness:
         if result.payload is None:
             self.saw["a result is withheld"] += 1
             return
-        least = self._least(view)
+        least = self.least(view)
         if len(result.included) < least:
             raise LawBroken(f"{where} includes {len(result.included)} clients, fewer than {least}")
         if not result.included <= view.client_set:
@@ -259,7 +231,7 @@ class Witness:
         self.saw["a result leaves somebody out"] += result.included != view.client_set
         self._check_value(result, where)
 
-    def _least(self, view: View) -> int:
+    def least(self, view: View) -> int:
         """Clients that a result needs: a majority of the view's, and as many as were agreed."""
         majority = len(view.clients) // 2 + 1
         return max(self.settings.min_included, self.settings.quorum, majority)
@@ -267,12 +239,12 @@ class Witness:
     def _check_epoch(self, result: Result) -> None:
         """Every round belongs to one epoch, and its results with it: fencing."""
         header = result.header
-        belongs = self._view_of(header.round).epoch
+        belongs = self.view_of(header.round).epoch
         if header.epoch != belongs:
             raise LawBroken(f"a result of round {header.round} is of epoch {header.epoch}, "
                             f"but the round belongs to {belongs}")  # fmt: skip
 
-    def _view_of(self, round: int) -> View:
+    def view_of(self, round: int) -> View:
         """The newest view that holds for a round."""
         epoch = max(e for e, s in self.views.items() if s.from_round <= round)
         return self.views[epoch].view
@@ -305,10 +277,12 @@ class Witness:
         mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
         for sent in contributions:
             try:
-                values = self._plain.get(sent)
-                if values is None:
+                if sent in self._plain:
+                    values, samples = self._plain[sent]
+                else:
                     values = decode_values(sent.payload.encoded, encoded.encoding, encoded.count)
-                mean.add(values, sent.samples, str(sent.header.sender))
+                    samples = sent.samples
+                mean.add(values, samples, str(sent.header.sender))
             except (RefusedContribution, MalformedMessage):
                 return False
         fits = encode_values(mean.result(), encoded.encoding) == encoded
@@ -393,8 +367,8 @@ class Witness:
         be in another round than the others. Who went on before a result was there, though it is
         in it, finds that a segment has moved under the update it has trained.
         """
-        view = self._view_of(round)
-        if view != self._view_of(round - 1):
+        view = self.view_of(round)
+        if view != self.view_of(round - 1):
             return  # somebody may be new, and still on its way
         owners = set(view.owners) - {NOBODY}
         if not owners <= here:
@@ -402,7 +376,7 @@ class Witness:
         later = [one.view.roles for epoch, one in self.views.items() if epoch > view.epoch]
         if not all(owners <= set(roles) for roles in later):
             return  # nobody waits for an owner that has no role any more, though it may be there
-        if len(view.client_set & here) < self._least(view):
+        if len(view.client_set & here) < self.least(view):
             return
         self.saw["a round is calm"] += 1
         keys = {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}

@@ -237,7 +237,11 @@ class World(Clock[Host]):
             standing = self.authority.consult(seat, round)
             self._welcome(seat, seat.calls, Joined(seat.number, standing.through, standing))
         elif seat.joined is None:
-            self._call(seat, partial(self.authority.join, seat.number, seat.mark), self._welcome)
+            keys = None
+            if self.shape.sums is not None:
+                keys = seat.draw_keys(self.seed, self.shape.name(seat.number))
+            join = partial(self.authority.join, seat.number, seat.mark, keys)
+            self._call(seat, join, self._welcome)
         else:
             self._call(seat, self._renewal(seat, seat.joined, round), self._stand)
 
@@ -318,7 +322,7 @@ class World(Clock[Host]):
             host.member = self._make_member(
                 self.settings, standing, self.initial, rounds=self.shape.rounds,
                 abstain_through=host.joined.abstain_through,
-                unsure=host.unsure and bool(self.authority.roster),
+                unsure=host.unsure and bool(self.authority.roster), vault=host.vault,
             )  # fmt: skip
             if host.disk is not None:
                 host.member.restore(host.disk)
@@ -365,7 +369,7 @@ class World(Clock[Host]):
             for piece in dispatch.prepared.pieces.values() if dispatch is not None else ():
                 piece[:] = np.nan  # after the client has looked: it is for the owners to refuse
             update[:] = np.nan
-        self.witness.trained(member, job.round, update)
+        self.witness.trained(member, job.round, update, samples)
         self.move(host, out)
 
     def said(self, member: Member, record: Record, message: Message) -> None:

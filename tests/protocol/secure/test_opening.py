@@ -60,9 +60,11 @@ class Shard:
         self.roots = {k: Root.drawn(digest(bytes([k, 9])), self.keys[k].process_secret)
                       for k in CLIENTS}  # fmt: skip
         public = {k: keys.public for k, keys in self.keys.items()}
-        self.view = SeatView(OWNER, self.helpers, frozenset(CLIENTS), 4, public)
-        self.at = {seat: Helper(j, self.terms, self.keys[j])
-                   for seat, j in enumerate(self.helpers)}  # fmt: skip
+        self.views = [
+            SeatView(OWNER, self.helpers, frozenset(CLIENTS), 4, public, self.keys[j])
+            for j in self.helpers
+        ]
+        self.at = {seat: Helper(j, self.terms) for seat, j in enumerate(self.helpers)}
         self.deposits = Deposits(self.threshold)
         self.opening = self.begin()
 
@@ -96,7 +98,10 @@ class Shard:
     def pass_on(self, seats: Iterable[int] | None = None) -> None:
         for named, (client, escrow) in self.deposits.escrows.items():
             for seat in self.at if seats is None else seats:
-                assert self.at[seat].deposit(self.shape.place, self.view, client, escrow) == named
+                assert (
+                    self.at[seat].deposit(self.shape.place, self.views[seat], client, escrow)
+                    == named
+                )
                 self.deposits.accepted[named].add(seat)
         self.opening.settle()
 
@@ -110,7 +115,7 @@ class Shard:
         assert said is not None
         signature = self.keys[OWNER].signing.sign(said.encode())
         return self.at[seat].answer(
-            said, signature, asked, self.view, shape or self.shape, over=lambda: False
+            said, signature, asked, self.views[seat], shape or self.shape, over=lambda: False
         )
 
     def opened(self, asked: tuple[int, ...] | None = None) -> OpenedSum:
@@ -250,7 +255,7 @@ def test_an_owner_cannot_invent_clients_around_a_victim() -> None:
         keys = dict.fromkeys(shard.helpers, pair.escrow_key(1, client, 0))
         false = seal(PLACE, client, shard.helpers, MODEL, seeds, keys, shard.threshold)
         with pytest.raises(Exception, match="does not open"):
-            shard.at[0].deposit(PLACE, shard.view, client, false)
+            shard.at[0].deposit(PLACE, shard.views[0], client, false)
         rows = (*statement.included[:4], Included(client, bytes(16), false.digest))
         with pytest.raises(LacksEscrow, match=f"the escrow of client {client}"):
             shard.answer(0, (0, 1), replace(statement, included=rows))
@@ -260,10 +265,10 @@ def test_a_statement_is_of_the_owner_about_what_is_agreed_on() -> None:
     shard, statement = closed()
     signature = shard.keys[3].signing.sign(statement.encode())
     with pytest.raises(RefusedClosing, match="not signed by the shard's owner"):
-        shard.at[0].answer(statement, signature, (0, 1), shard.view, SHAPE, over=lambda: False)
+        shard.at[0].answer(statement, signature, (0, 1), shard.views[0], SHAPE, over=lambda: False)
     signature = shard.keys[OWNER].signing.sign(statement.encode())
     with pytest.raises(RefusedClosing, match="a result of that segment and round is known"):
-        shard.at[0].answer(statement, signature, (0, 1), shard.view, SHAPE, over=lambda: True)
+        shard.at[0].answer(statement, signature, (0, 1), shard.views[0], SHAPE, over=lambda: True)
     for said, why in (
         (replace(statement, owner=3), "not of the shard's owner"),
         (replace(statement, helpers=(0, 1, 3)), "another segment"),
@@ -280,7 +285,7 @@ def test_a_statement_is_of_the_owner_about_what_is_agreed_on() -> None:
     with pytest.raises(RefusedClosing, match="seat 0 is not among those asked"):
         shard.answer(0, (1, 2))
     with pytest.raises(RefusedClosing, match="has no seat"):
-        Helper(5, shard.terms, shard.keys[5]).deposit(PLACE, shard.view, 1, shard.escrow(1))
+        Helper(5, shard.terms).deposit(PLACE, shard.views[0], 1, shard.escrow(1))
 
 
 def test_clients_of_different_models_are_not_added_up() -> None:
@@ -300,9 +305,9 @@ def test_clients_of_different_models_are_not_added_up() -> None:
 
 def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over() -> None:
     shard, statement = closed()
-    assert shard.at[0].deposit(PLACE, shard.view, 4, shard.escrow(4, OTHER_MODEL))
+    assert shard.at[0].deposit(PLACE, shard.views[0], 4, shard.escrow(4, OTHER_MODEL))
     with pytest.raises(RefusedClosing, match="has deposited 2 times"):
-        shard.at[0].deposit(PLACE, shard.view, 4, shard.escrow(4, bytes([1] * 16)))
+        shard.at[0].deposit(PLACE, shard.views[0], 4, shard.escrow(4, bytes([1] * 16)))
     shard.answer(0, (0, 1))
     shard.at[0].forget(PLACE.round)
     assert shard.at[0].audit(statement.digest)

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from eris.audit.eavesdropper import Eavesdrop
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.streams import Stream
+from eris.protocol.agreement import Agreement
 from eris.protocol.observers import ANYBODY, Observer
+from eris.protocol.secure.simulated import Opener
+from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
 
-KINDS = ("aggregator", "member", "coalition", "link", "server", "neighbour", "final-model")
+KINDS = (
+    "aggregator", "member", "coalition", "openers", "link", "server", "neighbour", "final-model",
+)  # fmt: skip
 FINAL_MODEL = "final-model"
 
 
@@ -24,16 +29,19 @@ def usual(transcript: Transcript, attacks: Sequence[str] = ()) -> list[str]:
         return ["neighbour", FINAL_MODEL]
     if len(transcript.owners) == 1:
         return ["server", "member", FINAL_MODEL]
-    return ["aggregator", "member", f"coalition:{max(2, len(transcript.owners) // 5)}", FINAL_MODEL]
+    together = f"coalition:{max(2, len(transcript.owners) // 5)}"
+    opening = ["openers"] if _settings(transcript).secure is not None else []
+    return ["aggregator", *opening, "member", together, FINAL_MODEL]
 
 
 def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
     """The observers that a name means in a run.
 
     ``aggregator`` is every owner, ``aggregator:3`` one of them; ``coalition:5`` five owners, drawn
-    by lot (or members, where nobody owns anything); ``link`` the first client's link to the first
-    owner that is another, ``link:3-7`` a link between two members, ``link:3-all`` all links of one,
-    both ways.
+    by lot (or members, where nobody owns anything); ``openers:3`` owner 3 with as many helpers of
+    its shard as open single contributions to a secure sum; ``link`` the first client's link to the
+    first owner that is another, ``link:3-7`` a link between two members, ``link:3-all`` all links
+    of one, both ways.
     """
     kind, _, which = text.partition(":")
     if kind not in KINDS:
@@ -56,9 +64,25 @@ def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
             return [transcript.neighbour(_number(text, which) if which else clients[0])]
         case "coalition":
             return [transcript.coalition(_drawn(text, which, owners or list(clients), seed))]
+        case "openers":
+            owner = _number(text, which) if which else min(owners, default=0)
+            return [transcript.coalition(_openers(text, transcript, owner))]
         case "link":
             return [transcript.link(*_ends(text, which, transcript), both_ways=True)]
     return []  # the final model needs no messages
+
+
+def _settings(transcript: Transcript) -> Settings:
+    return Settings.from_canonical(transcript.settings)
+
+
+def _openers(text: str, transcript: Transcript, owner: int) -> frozenset[int]:
+    """An owner, and helpers of its first shard that open single contributions to it."""
+    settings, view = _settings(transcript), transcript.view_of()
+    if settings.secure is None:
+        raise InvalidSetting("observer", text, "aggregator: the sums of this run are in the clear")
+    transcript.aggregator(owner)  # refuses whoever owns nothing
+    return Opener(Agreement(settings, view)).openers(view.owned_by(owner)[0])
 
 
 def _number(text: str, which: str) -> int:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from eris.protocol.view import NOBODY
+from eris.protocol.view import NOBODY, lawful
+
+__all__ = ["Seats", "lawful", "seated"]
 
 Seats = tuple[tuple[int, ...], ...]
 """For every shard the member in each seat, ``NOBODY`` in one that is vacant."""
@@ -35,16 +37,6 @@ def seated(
                 line[seat] = _newcomer(owner, line, parties, held)
                 held[line[seat]] += 1
     return tuple(map(tuple, kept))
-
-
-def lawful(owner: int, helpers: Sequence[int], parties: Mapping[int, str]) -> bool:
-    """Whether the owner of a shard and its helpers are of different parties.
-
-    >>> lawful(0, (1, 2), {0: "a", 1: "b", 2: "a"})
-    False
-    """
-    there = [parties.get(member, "") for member in (owner, *helpers) if member != NOBODY]
-    return "" not in there and len(set(there)) == len(there)
 
 
 def _kept(owner: int, parties: Mapping[int, str], before: Sequence[int], seats: int) -> list[int]:

@@ -4,9 +4,9 @@ A segment closes when every client has contributed, or at its deadline if enough
 keeps its value. There is exactly one result per segment and round, ever: two, with
 included sets I and I∖{k}, would reveal k's contribution.
 
-Where a scheme hides single contributions, the owner then asks members for what opens the sum over
-exactly the clients it has included. That set never changes any more: if an answer does not come in
-time, the result is withheld.
+Where sums are secure, the owner then asks helpers for what opens the sum over exactly the clients
+it has included. That set never changes any more: if it is not opened in time, the result is
+withheld.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from eris.protocol.messages import (
     RevealRequest,
 )
 from eris.protocol.round.replica import Replica
-from eris.protocol.schemes.scheme import Asking, Collector
+from eris.protocol.schemes.scheme import Asking, Collector, Desk
+from eris.protocol.secure.collecting import SecureDesk
+from eris.protocol.secure.vault import Vault
 from eris.protocol.view import View
 
 
@@ -38,6 +40,8 @@ class _Open:
     collector: Collector
     heard: set[int] = field(default_factory=set)
     """Included, or refused: nobody else's contribution is worth waiting for."""
+    until: float = math.inf
+    """How long what was taken is waited for, once all others are in or late."""
 
 
 @dataclass
@@ -49,7 +53,8 @@ class _Revealing:
     asked: dict[int, bytes]
     """Who has not answered yet, and what it was asked."""
     until: float = math.inf
-    ask_at: float = -math.inf
+    ask_at: float = math.inf
+    """When others are asked, if these do not answer."""
 
 
 class Aggregator:
@@ -58,8 +63,11 @@ class Aggregator:
     Memory is that of the segments that are open, not of all clients' shards.
     """
 
-    def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
+    def __init__(
+        self, agreement: Agreement, me: int, replica: Replica, vault: Vault | None = None
+    ) -> None:
         self.agreement, self.me, self.replica = agreement, me, replica
+        self.desk = Desk(agreement) if vault is None else SecureDesk(agreement, me, vault)
         self.keys: list[Key] = []
         self._owned: frozenset[Key] = frozenset()
         self._shards: tuple[int, ...] | None = None
@@ -70,8 +78,9 @@ class Aggregator:
         self._open: dict[Key, _Open] = {}
         self._closed: set[Key] = set()
         self._revealing: dict[Key, _Revealing] = {}
-        self.questions: list[Outgoing] = []
-        """To members, about segments that are closed; whoever takes them out sends them."""
+        self._questions: list[Outgoing] = []
+        self._offer_at = math.inf
+        """When helpers are offered again what they have said nothing about."""
 
     def close(self) -> list[Result]:
         """Close what enough clients have been heard for; the rest stays open until they are."""
@@ -92,8 +101,8 @@ class Aggregator:
         if sender not in self.agreement.view_at(header.round).client_set:
             return [], [self._refuse(header, "the sender is not a client of this federation")]
         try:
-            self.agreement.coding.check_weight(contribution)
-        except InvalidSetting as error:
+            self.desk.check(contribution)
+        except (InvalidSetting, MalformedMessage) as error:
             return [], [self._refuse(header, str(error))]
         current = header.round == self.round and self._takes(key)
         if not current or contribution.based_on != self.replica.versions[key]:
@@ -114,29 +123,64 @@ class Aggregator:
 
     def _hear(self, key: Key, client: int) -> list[Result]:
         """A client has said what it had to say; returns the result if that was all."""
-        heard = self._open[key].heard
-        heard.add(client)
-        everyone = len(heard) == len(self.agreement.view_at(self.round).clients)
-        return self._close(key) if (everyone or self._overdue) and self._may_close(key) else []
+        self._open[key].heard.add(client)
+        return self._try(key)
+
+    def _try(self, key: Key) -> list[Result]:
+        """Close a segment if nothing is worth waiting for any more."""
+        state = self._open[key]
+        everyone = len(state.heard) == len(self._clients)
+        if not (everyone or self._overdue) or state.collector.waiting or not self._may_close(key):
+            return []
+        return self._close(key)
 
     def _takes(self, key: Key) -> bool:
         """Whether a segment still takes contributions."""
         return key not in self._closed and key not in self._revealing and self._may_publish
 
     def reveal(self, answer: Reveal) -> list[Result]:
-        """Take in what a member was asked for; returns the result if that was all."""
-        key, sender = answer.header.key, answer.header.sender
+        """Take in what a helper was asked for; returns the result if that was all."""
+        header = answer.header
+        key, sender = header.key, header.sender
+        if header.round != self.round or key not in self._owned:
+            return []
+        if self.desk.said(self.round, header.shard, sender, answer.data):
+            return self._settle(header.shard)
         state = self._revealing.get(key)
-        if state is None or answer.header.round != self.round or sender not in state.asked:
+        if state is None or sender not in state.asked:
             return []
         if answer.included != state.included:
             raise MalformedMessage("reveal.included", "is not the set that was asked for")
+        ending = state.collector.reveal(sender, answer.data)
         del state.asked[sender]
-        payload = state.collector.reveal(sender, answer.data)
-        if payload is None:
+        if isinstance(ending, Asking):
+            self._ask(key, state, ending)
+        if ending is None or isinstance(ending, Asking):
             return []
         del self._revealing[key]
-        return [self._result(key, state.collector, payload)]
+        return [self._result(key, state.collector, ending)]
+
+    def _settle(self, shard: int) -> list[Result]:
+        """Helpers keep more of a shard's seeds: its segments may be closed now."""
+        results = []
+        for key in [key for key in self._open if key[0] == shard]:
+            self._open[key].collector.settle()
+            results += self._try(key)
+        return results
+
+    def ask(self) -> list[Outgoing]:
+        """What helpers are to be asked, since this was last called."""
+        self._offer(again=False)
+        questions, self._questions = self._questions, []
+        return questions
+
+    def _offer(self, *, again: bool) -> None:
+        """Offer helpers what they shall keep."""
+        for shard in self._shards or ():
+            header = self.agreement.header(self.me, max(1, self.round), (shard, 0))
+            for member, data in self.desk.offers(self.round, shard, again=again).items():
+                question = RevealRequest(header, frozenset(), data)
+                self._questions.append(Outgoing((member,), question))
 
     def tick(self, now: float) -> list[Result]:
         """Close what is past its deadline."""
@@ -144,26 +188,54 @@ class Aggregator:
         if now >= self._deadline:
             self._overdue = True
             results += self.close()
+        return results + self._wait_for_helpers(now)
+
+    def _wait_for_helpers(self, now: float) -> list[Result]:
+        """Offer again what helpers have not accepted; do without it in the end."""
+        settings, results = self.agreement.settings, []
+        waiting = [key for key, state in self._open.items() if state.collector.waiting]
+        for key in waiting:
+            state = self._open[key]
+            if self._overdue or len(state.heard) == len(self._clients):
+                state.until = min(state.until, now + settings.close_after)
+            if now >= state.until and self._may_close(key):
+                results += self._close(key)
+        if not waiting:
+            self._offer_at = math.inf
+        elif now >= self._offer_at:
+            self._offer(again=True)
+            self._offer_at = now + settings.retry_every
+        else:
+            self._offer_at = min(self._offer_at, now + settings.retry_every)
         return results
 
     def _wait_for_answers(self, now: float) -> list[Result]:
-        """Ask again, or give up: the set of a closed segment does not shrink."""
+        """Ask others, or give up: the set of a closed segment does not shrink."""
         settings, given_up = self.agreement.settings, []
         for key, state in list(self._revealing.items()):
             state.until = min(state.until, now + settings.close_after)
+            state.ask_at = min(state.ask_at, now + settings.retry_every)
             if now >= state.until:
-                del self._revealing[key]
-                given_up += self.withhold(key)
+                given_up += self._give_up(key)
             elif now >= state.ask_at:
-                state.ask_at = now + settings.retry_every
-                self._ask(key, state)
+                self._offer(again=True)  # what a helper lacks
+                self._ask(key, state, state.collector.again(frozenset(state.asked)))
         return given_up
 
-    def _ask(self, key: Key, state: _Revealing) -> None:
+    def _ask(self, key: Key, state: _Revealing, asking: Asking) -> None:
+        state.asked, state.ask_at = dict(asking.members), math.inf
         header = self.agreement.header(self.me, self.round, key)
-        for member, data in state.asked.items():
+        for member, data in asking.members.items():
             request = RevealRequest(header, state.included, data)
-            self.questions.append(Outgoing((member,), request))
+            self._questions.append(Outgoing((member,), request))
+
+    def give_up(self) -> list[Result]:
+        """Withhold what is closed and not open by now."""
+        return [result for key in list(self._revealing) for result in self._give_up(key)]
+
+    def _give_up(self, key: Key) -> list[Result]:
+        del self._revealing[key]
+        return self.withhold(key)
 
     def withhold(self, key: Key) -> list[Result]:
         """Close a segment as it is, whoever was heard; nothing if it is closed already."""
@@ -180,10 +252,13 @@ class Aggregator:
 
     @property
     def wakes_at(self) -> float:
-        """When :meth:`tick` has something to do."""
-        ends = [min(state.until, state.ask_at) for state in self._revealing.values()]
+        """When :meth:`tick` has something to do; at once where a wait has yet to begin."""
+        ends = [min(s.until, s.ask_at) for s in self._revealing.values()]
+        ends += [state.until for state in self._open.values() if state.collector.waiting]
+        if any(end == math.inf for end in ends):
+            return -math.inf
         over = self._overdue or self._owned <= self._closed
-        return min([math.inf if over else self._deadline, *ends])
+        return min([math.inf if over else self._deadline, self._offer_at, *ends])
 
     def drop(self, key: Key) -> None:
         """Forget what was collected for a segment: its state has moved under it.
@@ -201,7 +276,7 @@ class Aggregator:
         self.round = round
         self._open.clear()
         self._revealing.clear()
-        self._overdue = False
+        self._overdue, self._offer_at = False, math.inf
         self._deadline = now + self.agreement.settings.close_after
         self._closed = {key for key in self.keys if self.replica.versions[key] >= round}
 
@@ -215,7 +290,7 @@ class Aggregator:
 
     def _begin_segment(self, key: Key) -> _Open:
         segment = self.agreement.segments(self.round)[key]
-        state = _Open(self.agreement.coding.collector(self.round, segment))
+        state = _Open(self.desk.collector(self.round, segment))
         self._open[key] = state
         return state
 
@@ -268,6 +343,10 @@ class Aggregator:
         return state is not None and len(state.heard) >= self._enough
 
     @property
+    def _clients(self) -> tuple[int, ...]:
+        return self.agreement.view_at(self.round).clients
+
+    @property
     def _enough(self) -> int:
         return self.agreement.enough(max(1, self.round))
 
@@ -283,11 +362,14 @@ class Aggregator:
         del self._open[key]
         collector = state.collector
         ending = collector.finish()
-        if isinstance(ending, Asking):
-            included = frozenset(collector.included)
-            self._revealing[key] = _Revealing(collector, included, dict(ending.members))
-            return []
-        return [self._result(key, collector, ending)]
+        if ending is None:
+            return self.withhold(key)
+        if not isinstance(ending, Asking):
+            return [self._result(key, collector, ending)]
+        revealing = _Revealing(collector, frozenset(collector.included), {})
+        self._revealing[key] = revealing
+        self._ask(key, revealing, ending)
+        return []
 
     def _result(self, key: Key, collector: Collector, payload: Payload) -> Result:
         self._closed.add(key)
@@ -298,4 +380,5 @@ class Aggregator:
             collector.samples,
             collector.sample_steps,
             payload,
+            closed=collector.closed,
         )

@@ -13,6 +13,8 @@ from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Result
 from eris.protocol.recent import Recent
 from eris.protocol.round.replica import Replica
+from eris.protocol.secure.sending import SecureSender
+from eris.protocol.secure.vault import Vault
 from eris.protocol.view import NOBODY
 
 MOST_LEFT_OUT = 10_000
@@ -34,7 +36,9 @@ class Prepared:
 class Client:
     """One member's client machine, on the node's replica."""
 
-    def __init__(self, agreement: Agreement, me: int, replica: Replica) -> None:
+    def __init__(
+        self, agreement: Agreement, me: int, replica: Replica, vault: Vault | None = None
+    ) -> None:
         self.agreement, self.me, self.replica = agreement, me, replica
         self.round = 0
         self.left_out: Recent[tuple[int, Key]] = Recent(MOST_LEFT_OUT)
@@ -42,7 +46,8 @@ class Client:
         self._sent: dict[Key, dict[int, Vector | None]] = {key: {} for key in agreement.keys}
         """By segment and round: contributions without a result yet, and what is remembered."""
         self._asked = 0
-        self.sender = agreement.coding.sender(me)
+        coding = agreement.coding
+        self.sender = coding.sender(me) if vault is None else SecureSender(coding, me, vault)
 
     # -- contributing -------------------------------------------------------------------------
 
@@ -70,7 +75,9 @@ class Client:
     ) -> Prepared:
         """An update of this round, checked and cut; it was trained from these versions."""
         versions = self.replica.versions
-        based_on = dict(versions) if based_on is None else based_on
+        if based_on is None:
+            based_on = dict(versions)
+            self.sender.bind(self.round, self.replica)
         pieces = self.sender.prepare(update, samples, steps, self.round, self.replica)
         fresh = {key: piece for key, piece in pieces.items() if based_on[key] == versions[key]}
         return Prepared(self.round, samples, steps, based_on, fresh)
@@ -92,11 +99,14 @@ class Client:
         owner, based_on = self.agreement.view_at(round).owners[key[0]], prepared.based_on[key]
         if owner == NOBODY or not self.fits(prepared, key):
             return None
+        if not self.sender.gives(round, key[0]):
+            return None
         segment = self.agreement.segments(round)[key]
-        payload = self.sender.payload(piece, segment, round)
+        payload = self.sender.payload(piece, segment, round, based_on)
         self._sent[key][round] = self.sender.remember(piece)
         header = self.agreement.header(self.me, round, key)
-        message = Contribution(header, based_on, prepared.samples, prepared.steps, payload)
+        weight = (prepared.samples, prepared.steps) if self.sender.tells_weight else (0, 0)
+        message = Contribution(header, based_on, *weight, payload)
         return Outgoing((owner,), message)
 
     # -- following ----------------------------------------------------------------------------

@@ -53,13 +53,18 @@ class Giving:
 
     @property
     def abstains(self) -> bool:
-        """Whether this client gives nothing to the round, as it may have before it restarted."""
-        return self._node.me in self._view.client_set and self._ownership.abstains(self.round)
+        """Whether this client gives nothing to the round, as it may have before it restarted, or
+        since others know it by keys that it has no more."""
+        if self._node.me not in self._view.client_set:
+            return False
+        trains = self._node.client.sender.trains(max(1, self.round))
+        return not trains or self._ownership.abstains(self.round)
 
     def train(self) -> Job:
         """What to train; what comes of it is bound to the versions that its model has now."""
         self.dispatch = None
         self._trained_from = dict(self._node.replica.versions)
+        self._node.client.sender.bind(self.round, self._node.replica)
         model = self._node.client.sender.training_model(self._node.model)
         return Job(self.round, model.copy())
 
@@ -96,7 +101,7 @@ class Giving:
 
     def _silent(self, key: Key) -> bool:
         """Whether nothing of a segment leaves in this round any more."""
-        if self.abstains:
+        if self.abstains or not self._node.client.sender.gives(self.round, key[0]):
             return True
         return self.given == self.round and self.dispatch is not None and not self._fresh(key)
 

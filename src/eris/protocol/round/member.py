@@ -41,6 +41,7 @@ from eris.protocol.round.ending import Ending
 from eris.protocol.round.giving import Giving, Job
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
+from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 
@@ -83,10 +84,14 @@ class Member:
         rounds: int,
         abstain_through: int = 0,
         unsure: bool = False,
+        vault: Vault | None = None,
     ) -> None:
         self.agreement = networked(settings, standing.views)
         self.me, self.rounds = standing.me, rounds
-        self.node = Node(self.agreement, self.me, initial)
+        if (vault is None) != (settings.secure is None):
+            expected = "with secure sums, and only with them"
+            raise InvalidSetting("vault", "given" if vault else "missing", expected)
+        self.node = Node(self.agreement, self.me, initial, vault)
         self.ownership = Ownership(
             self.node, through=standing.through, abstain_through=abstain_through, unsure=unsure
         )

@@ -27,7 +27,8 @@ class Ownership:
 
     def __init__(self, node: Node, *, through: int, abstain_through: int, unsure: bool) -> None:
         self.node, self.through, self.abstain_through = node, through, abstain_through
-        node.revealed.abstains = self.abstains
+        if node.helping is not None:
+            node.helping.permits = self.permits
         node.evidence.abstains = math.inf if unsure else abstain_through
         self.wants_permit = False
         """Whether a round could not be opened for want of a permit."""

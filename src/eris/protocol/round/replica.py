@@ -22,7 +22,7 @@ from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
-from eris.protocol.codec import DIGEST_BYTES
+from eris.protocol.codec import CLOSED_BYTES, DIGEST_BYTES
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.round.evidence import State
 from eris.protocol.settings import starting_model
@@ -42,6 +42,8 @@ class Replica:
         self.slots = [np.full(n, value, np.float32) for value in settings.rule.initial]
         self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
+        self._closed: dict[Key, bytes] = dict.fromkeys(agreement.keys, b"")
+        """Where sums are secure: the statement behind the last result that moved a segment."""
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self.astray: set[Key] = set()
@@ -132,7 +134,7 @@ class Replica:
         With rotation only until another segment enters the next turn, whose shards cut across.
         """
         segment = self.agreement.segments(max(1, self.versions[key]))[key]
-        hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little"))
+        hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little") + self._closed[key])
         for vector in self._vectors():
             hashed.update(segment.gather(vector).data)
         return hashed.digest()
@@ -221,6 +223,7 @@ class Replica:
         if result.payload is not None:
             self._replay(result)
             self.updates[key] += 1
+            self._closed[key] = result.closed
         self._move_to(key, round)
         if result.digest and result.digest != self.digest(key)[: len(result.digest)]:
             self.astray.add(key)
@@ -265,12 +268,24 @@ class Replica:
         """All that is needed to continue where this replica is; past results are not."""
         vectors = dict(zip(self._names(), self._vectors(), strict=True))
         counts = [(self.versions[key], self.updates[key]) for key in self.agreement.keys]
-        return {**vectors, "versions": np.array(counts, np.int64)}
+        return {**vectors, "versions": np.array(counts, np.int64), **self._statements()}
+
+    def _statements(self) -> dict[str, NDArray[Any]]:
+        """Which statements are behind the segments' states, where sums are secure."""
+        if self.agreement.settings.secure is None:
+            return {}
+        rows = [self._closed[key].ljust(CLOSED_BYTES, b"\0") for key in self.agreement.keys]
+        return {"closed": np.frombuffer(b"".join(rows), np.uint8).reshape(-1, CLOSED_BYTES)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a ``state()`` of a replica of the same federation."""
+        shapes: dict[str, tuple[int, ...]]
         shapes = dict.fromkeys(self._names(), (self.agreement.settings.places,))
-        for name, shape in (shapes | {"versions": (len(self.agreement.keys), 2)}).items():
+        keys = len(self.agreement.keys)
+        shapes |= {"versions": (keys, 2)}
+        if self.agreement.settings.secure is not None:
+            shapes |= {"closed": (keys, CLOSED_BYTES)}
+        for name, shape in shapes.items():
             if name not in state or state[name].shape != shape:
                 raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
         for name, vector in zip(self._names(), self._vectors(), strict=True):
@@ -282,6 +297,9 @@ class Replica:
             self._log[key].clear()
             self._waiting[key].clear()
             self._states.pop(key, None)
+        if "closed" in state:
+            for key, row in zip(self.agreement.keys, state["closed"], strict=True):
+                self._closed[key] = row.tobytes() if row.any() else b""
 
     def seal(self, result: Result) -> Result:
         """A result just applied, with the digest of the state it led to.
@@ -313,12 +331,13 @@ class Replica:
         header = self.agreement.header(sender, max(1, version), key)
         model, *rest = (Payload(encode_values(segment.gather(v))) for v in self._vectors())
         reference = rest.pop(0) if self.reference is not None else None
-        return Snapshot(header, version, self.updates[key], model, reference, tuple(rest))
+        closed = self._closed[key]
+        return Snapshot(header, version, self.updates[key], model, reference, tuple(rest), closed)
 
     @staticmethod
     def state_in(snapshot: Snapshot) -> State:
         """The state that a snapshot holds; what is not finite or does not fit is found later."""
-        hashed = hashlib.sha256(snapshot.updates.to_bytes(8, "little"))
+        hashed = hashlib.sha256(snapshot.updates.to_bytes(8, "little") + snapshot.closed)
         for payload in (snapshot.model, snapshot.reference, *snapshot.slots):
             hashed.update(payload.encoded.data if payload is not None else b"")
         return snapshot.at, hashed.digest()[:DIGEST_BYTES]
@@ -344,7 +363,7 @@ class Replica:
             raise MalformedMessage("snapshot", "holds values that are not finite")
         for vector, new in zip(self._vectors(), values, strict=True):
             segment.scatter(vector, new)
-        self.updates[key] = snapshot.updates
+        self.updates[key], self._closed[key] = snapshot.updates, snapshot.closed
         self._log[key].clear()
         self._move_to(key, snapshot.at)
         return True

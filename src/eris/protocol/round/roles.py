@@ -30,8 +30,9 @@ from eris.protocol.recent import Recent
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client
 from eris.protocol.round.evidence import Evidence
+from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
-from eris.protocol.round.revealed import Revealed
+from eris.protocol.secure.vault import Vault
 
 MOST_REFUSALS = 1000
 """Older ones are forgotten: what a peer can make a node remember has a limit."""
@@ -40,14 +41,18 @@ MOST_REFUSALS = 1000
 class Node:
     """One member of a federation, without I/O."""
 
-    def __init__(self, agreement: Agreement, me: int, initial: Vector) -> None:
+    def __init__(
+        self, agreement: Agreement, me: int, initial: Vector, vault: Vault | None = None
+    ) -> None:
         self.agreement, self.me = agreement, me
         self.replica = Replica(agreement, initial)
         # A member without data has one too: it follows results and catches up like all. And one
         # without shards aggregates none, until a view gives it some.
-        self.client = Client(agreement, me, self.replica)
-        self.aggregator = Aggregator(agreement, me, self.replica)
-        self.revealed = Revealed(agreement, me, self.replica, self.client.sender)
+        self.client = Client(agreement, me, self.replica, vault)
+        self.aggregator = Aggregator(agreement, me, self.replica, vault)
+        self.helping: Helping | None = None
+        if vault is not None:
+            self.helping = Helping(agreement, me, self.replica, vault)
         self.evidence = Evidence(agreement, me)
         """What peers say, and whether it is to be believed."""
         self.refused: Recent[str] = Recent(MOST_REFUSALS)
@@ -162,7 +167,9 @@ class Node:
                 self.evidence.holds(header.key, header.sender, (at, digest), final=True)
                 return []
             case RevealRequest():
-                return self.revealed.answer(message)
+                if self.helping is None:
+                    raise ErisError("this federation has no helpers; its sums are open")
+                return self.helping.answer(message)
             case Reveal():
                 return self._publish(self.aggregator.reveal(message))
             case Refusal(header, reason, _, again):
@@ -180,9 +187,8 @@ class Node:
             self.look_ahead(result.header.round)  # it was permitted
             self._apply(result)
             sealed.append(self.replica.seal(result))
-        questions, self.aggregator.questions = self.aggregator.questions, []
         told = [Outgoing(others, result) for result in sealed if (others := self._others)]
-        return told + questions
+        return told + self.aggregator.ask()
 
     @property
     def _others(self) -> tuple[int, ...]:

@@ -156,7 +156,7 @@ class GroupedCollector(Collector):
         if group not in self._parts:
             self._parts[group] = Collector(self._coding, self._round, self._segment, sender)
         self._parts[group].take(contribution)
-        self.included = set().union(*(part.included for part in self._published))
+        self._included = set().union(*(part.included for part in self._published))
         self.sample_steps = sum(part.sample_steps for part in self._published)
 
     def finish(self) -> Payload:

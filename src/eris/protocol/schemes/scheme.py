@@ -5,18 +5,20 @@ federation, as a shard plan becomes a shard map; the :class:`Coding` that comes 
 halves:
 
 - a client's :class:`Sender` makes payloads of a prepared update;
-- an owner's :class:`Collector` takes contributions and ends in a payload, or in questions to
-  members (:class:`Asking`) whose answers make one;
+- an owner's :class:`Collector` takes contributions and ends in a payload;
 - :meth:`Coding.move` says how a result moves the replicated state;
 - :meth:`Coding.read` and the :class:`Reader` say what an observer gets out of a contribution and
   of what is published.
 
 What is written here holds for whole segments of plain values; a scheme says where it differs.
+Where sums are secure (:mod:`eris.protocol.secure`), sender and collector are others, and a
+collector ends in questions to members (:class:`Asking`) whose answers make a payload.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -29,7 +31,7 @@ from eris.core.masks import KeptSet
 from eris.core.rules import ServerRule
 from eris.core.shift import advance, difference, estimate, shift_step
 from eris.core.vectors import Indices, Vector
-from eris.protocol.messages import Contribution, Payload, Result, RevealRequest
+from eris.protocol.messages import Contribution, Payload, Result
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
@@ -46,8 +48,6 @@ class Scheme:
     """Whether a result is smaller than the state it leads to: then results are kept for others."""
     lasting: ClassVar[str] = ""
     """Why clients must be the same in all rounds, if they must."""
-    reveals: ClassVar[bool] = False
-    """Whether an owner needs one more message of members before it can publish."""
     in_step: ClassVar[str] = ""
     """Why only the simulator that moves members in step can carry it, if so."""
 
@@ -219,6 +219,20 @@ class Sender:
         """The client's name, for messages."""
         return self.agreement.view.members[self.me]
 
+    tells_weight: ClassVar[bool] = True
+    """Whether a contribution says its client's samples and steps."""
+
+    def gives(self, round: int, shard: int) -> bool:
+        """Whether this client contributes to a shard in a round."""
+        return True
+
+    def trains(self, round: int) -> bool:
+        """Whether it contributes to any."""
+        return True
+
+    def bind(self, round: int, replica: Replica) -> None:
+        """An update is trained now, from what the replica holds."""
+
     def training_model(self, model: Vector) -> Vector:
         """What this client trains from: the federation's model, unless it keeps some of its own."""
         return model
@@ -267,13 +281,9 @@ class Sender:
             reference=reference, kept=kept,
         )  # fmt: skip
 
-    def payload(self, piece: Vector, segment: Segment, round: int) -> Payload:
-        """What travels of a segment."""
+    def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
+        """What travels of a segment, trained from a version of it."""
         return self.coding.encode(piece, segment, round, self.me)
-
-    def reveal(self, request: RevealRequest, segment: Segment) -> bytes | None:
-        """What this member knows for an owner that opens a sum; None if nothing."""
-        return None
 
     def remember(self, piece: Vector) -> Vector | None:
         """What must be known of a piece that was sent once its result is there."""
@@ -306,7 +316,7 @@ class Mean(Protocol):
 
 @dataclass(frozen=True)
 class Asking:
-    """What an owner has to ask members before it can publish, each once."""
+    """What an owner has to ask members before it can publish."""
 
     members: Mapping[int, bytes]
 
@@ -320,8 +330,13 @@ class Collector:
         self._mean: Mean = settings.rule.collector(
             coding.size(round, segment, client), settings.precision, settings.non_finite
         )
-        self.included: set[int] = set()
+        self._included: set[int] = set()
         self.sample_steps = 0
+
+    @property
+    def included(self) -> AbstractSet[int]:
+        """Whose contributions are counted in."""
+        return self._included
 
     @property
     def samples(self) -> int:
@@ -334,20 +349,63 @@ class Collector:
         values = self._coding.decode(contribution, self._segment)
         name = self._coding.agreement.view.members[sender]
         self._mean.add(values, contribution.samples, name)
-        self.included.add(sender)
+        self._included.add(sender)
         self.sample_steps += contribution.samples * contribution.steps
 
-    def finish(self) -> Payload | Asking:
-        """What is published of the included clients' contributions, or what is missing for it."""
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was taken is not counted in yet, and may be."""
+        return False
+
+    @property
+    def closed(self) -> bytes:
+        """What names the set that was closed on, where members are asked."""
+        return b""
+
+    def settle(self) -> None:
+        """Count in what can be by now."""
+
+    def finish(self) -> Payload | Asking | None:
+        """What is published of the included clients' contributions, or what is missing for it;
+        None if nothing ever can be."""
         return self._coding.publish(self.mean(), self._round)
 
     def mean(self) -> Vector:
         """The mean of what was taken, or what the rule has instead."""
         return self._mean.result()
 
-    def reveal(self, member: int, data: bytes) -> Payload | None:
-        """Take in a member's answer; what is published once all are there."""
+    def again(self, silent: frozenset[int]) -> Asking:
+        """Some that were asked did not answer: whom to ask now."""
+        return Asking({})
+
+    def reveal(self, member: int, data: bytes) -> Payload | Asking | None:
+        """Take in a member's answer; what is published, or asked next, once all are there."""
         raise MalformedMessage("reveal", "answers what nobody asked")
+
+
+class Desk:
+    """What an owner's collectors have in common."""
+
+    def __init__(self, agreement: Agreement) -> None:
+        self.agreement = agreement
+        self.notes: list[str] = []
+        """What was found, for people."""
+
+    def check(self, contribution: Contribution) -> None:
+        """Refuse a weight that cannot be a client's."""
+        self.agreement.coding.check_weight(contribution)
+
+    def collector(self, round: int, segment: Segment) -> Collector:
+        """An owner's half, for one segment and round."""
+        return self.agreement.coding.collector(round, segment)
+
+    def offers(self, round: int, shard: int, *, again: bool = False) -> Mapping[int, bytes]:
+        """What members are told before a shard's segments are closed, if there is something new."""
+        return {}
+
+    def said(self, round: int, shard: int, member: int, data: bytes) -> bool:
+        """A member's answer to that; whether it was one."""
+        return False
 
 
 class Reader:

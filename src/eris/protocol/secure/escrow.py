@@ -86,12 +86,18 @@ def seal(
     keys: Mapping[int, bytes],
     threshold: Threshold,
 ) -> Escrow:
-    """Deposit the seeds; ``keys`` are the client's escrow keys, by helper."""
+    """Deposit the seeds; ``keys`` are the client's escrow keys, by helper.
+
+    The box of a seat that is vacant, or whose keys are not known, is empty: nobody opens it.
+    """
     commitments = tuple(commitment(place, client, part, seeds[part]) for part in threshold.parts)
     boxes = []
     for seat, helper in enumerate(helpers):
         about = _about(place, client, seat, helpers, model)
         known = b"".join(seeds[part] for part in threshold.known_to(seat))
+        if helper not in keys:
+            boxes.append(bytes(16 + len(known)))
+            continue
         boxes.append(AESSIV(keys[helper]).encrypt(known, [about, b"".join(commitments)]))
     return Escrow(model, commitments, tuple(boxes))
 

@@ -25,6 +25,10 @@ class RefusedClosing(ErisError):
     """A statement that a helper does not answer, and why."""
 
 
+class LacksKeys(RefusedClosing):
+    """Something sealed or blinded by keys that this member does not have."""
+
+
 class LacksEscrow(RefusedClosing):
     """A statement about an escrow that has not arrived: it may be sent again."""
 
@@ -43,6 +47,8 @@ class SeatView:
     enough: int
     """Clients that a result needs."""
     keys: Mapping[int, PublicKeys]
+    mine: MemberKeys
+    """Those of this member, in that view."""
 
 
 @dataclass
@@ -51,7 +57,6 @@ class Helper:
 
     me: int
     terms: SecureSums
-    keys: MemberKeys
     _seeds: dict[tuple[ShardRound, int], dict[bytes, tuple[bytes, dict[int, bytes]]]] = field(
         default_factory=dict, repr=False
     )
@@ -60,7 +65,6 @@ class Helper:
     """By (round, shard, segment), whatever the epoch: the one statement that was answered."""
     _answers: dict[tuple[bytes, int], Answer] = field(default_factory=dict, repr=False)
     _closed: dict[bytes, Statement] = field(default_factory=dict)
-    _pairs: dict[tuple[int, PublicKeys], PairSecret] = field(default_factory=dict, repr=False)
 
     def deposit(self, place: ShardRound, seats: SeatView, client: int, escrow: Escrow) -> bytes:
         """Keep an escrow that opens, and name it; one that does not is disputed."""
@@ -170,8 +174,7 @@ class Helper:
         return self._pair(place, seats, other).blind_key(place.epoch, self.me, other)
 
     def _pair(self, place: ShardRound, seats: SeatView, other: int) -> PairSecret:
-        theirs = seats.keys[other]
-        if (other, theirs) not in self._pairs:
-            # A curve's multiplication each: once for as long as keys live.
-            self._pairs[other, theirs] = self.keys.shared(place.federation, self.me, other, theirs)
-        return self._pairs[other, theirs]
+        theirs = seats.keys.get(other)
+        if theirs is None:
+            raise LacksKeys(f"the keys of member {other} are not known")
+        return seats.mine.shared(place.federation, self.me, other, theirs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -43,6 +44,9 @@ class MemberKeys:
     exchange: X25519PrivateKey = field(repr=False)
     signing: Ed25519PrivateKey = field(repr=False)
     process_secret: bytes = field(repr=False)
+    _shared: dict[tuple[int, int, int, PublicKeys], PairSecret] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def of(cls, entropy: bytes) -> MemberKeys:
@@ -53,7 +57,7 @@ class MemberKeys:
         signing = Ed25519PrivateKey.from_private_bytes(entropy[32:64])
         return cls(exchange, signing, entropy[64:])
 
-    @property
+    @cached_property
     def public(self) -> PublicKeys:
         """What others may know."""
         return PublicKeys(
@@ -63,6 +67,13 @@ class MemberKeys:
 
     def shared(self, federation: int, me: int, other: int, theirs: PublicKeys) -> PairSecret:
         """What this member shares with another, or with itself."""
+        pair = federation, me, other, theirs
+        if pair not in self._shared:
+            # A curve's multiplication each: once for as long as keys live.
+            self._shared[pair] = self._agree(*pair)
+        return self._shared[pair]
+
+    def _agree(self, federation: int, me: int, other: int, theirs: PublicKeys) -> PairSecret:
         try:
             agreed = self.exchange.exchange(X25519PublicKey.from_public_bytes(theirs.exchange))
         except ValueError:  # an output of zeros: a point of small order, which hides nothing

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import struct
 from dataclasses import dataclass
 
 PREFIX = b"eris/ss/1/"
+_WORD = (1 << 64) - 1
 
 
 def label(name: str, *numbers: int) -> bytes:
-    """A use by its name and numbers, of 8 bytes each.
+    """A use by its name and numbers, of 8 bytes each; nobody, −1, is all ones.
 
     >>> label("tag"), label("part", 1, 2)[-17:].hex()
     (b'eris/ss/1/tag\\x00', '0001000000000000000200000000000000')
     """
-    return PREFIX + name.encode() + b"\0" + b"".join(n.to_bytes(8, "little") for n in numbers)
+    return (
+        PREFIX
+        + name.encode()
+        + b"\0"
+        + struct.pack(f"<{len(numbers)}Q", *(n & _WORD for n in numbers))
+    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ cannot be opened, nothing is.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -56,13 +56,14 @@ class Deposits:
         self.escrows.setdefault(escrow.digest, (client, escrow))
         return new
 
-    def asked(self, digests: Sequence[bytes]) -> tuple[int, ...] | None:
-        """The seats to ask about some escrows: such as hold them all, the talkative first."""
-        seats = range(self.threshold.seats)
-        able = [s for s in seats if all(s in self.accepted[named] for named in digests)]
-        able.sort(key=lambda seat: (seat in self.silent, seat))
-        chosen = able[: self.threshold.need]
-        return tuple(sorted(chosen)) if len(chosen) == self.threshold.need else None
+    def holding(self, named: bytes) -> set[int]:
+        """The seats that hold an escrow."""
+        return self.accepted.get(named, set())
+
+    def hopeless(self, named: bytes) -> bool:
+        """Whether too many seats dispute an escrow for a sum with it ever to be opened."""
+        disputing = self.disputed.get(named, set())
+        return self.threshold.seats - len(disputing) < self.threshold.need
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,11 @@ class _Group:
 
     total: MaskedSum
     clients: dict[int, _Taken] = field(default_factory=dict)
+
+    def seats(self, deposits: Deposits, threshold: Threshold) -> set[int]:
+        """The seats that hold the escrows of all of them."""
+        held = (deposits.holding(one.included.escrow) for one in self.clients.values())
+        return set(range(threshold.seats)).intersection(*held)
 
 
 class Opening:
@@ -119,16 +125,27 @@ class Opening:
         """Count in what enough seats have accepted by now."""
         if self.statement is not None:
             return
+        need = self.terms.threshold.need
         for client, (sent, named, model) in list(self._waiting.items()):
-            if self.deposits.asked([named]) is None:
+            holding = self.deposits.holding(named)
+            if len(holding) < need:
+                continue
+            group = self._groups.get(model)
+            if group is None:
+                group = _Group(MaskedSum(self.shape.count, self.shape.ring_bytes))
+            # All of a set are opened by the same seats.
+            if len(holding & group.seats(self.deposits, self.terms.threshold)) < need:
                 continue
             del self._waiting[client]
-            size = self.shape.ring_bytes
-            fresh = _Group(MaskedSum(self.shape.count, size))
-            group = self._groups.setdefault(model, fresh)
+            self._groups[model] = group
             group.total.add(sent.head, sent.wire)
             included = Included(client, sent.nonce, named)
             group.clients[client] = _Taken(included, _misfit(sent.head, sent.wire, self.shape))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether words wait for seats that may still accept their escrows."""
+        return any(not self.deposits.hopeless(named) for _, named, _ in self._waiting.values())
 
     @property
     def _taken(self) -> set[int]:
@@ -140,37 +157,49 @@ class Opening:
         """Fix the set, and sign it; None where no model has clients enough: then withhold."""
         assert self.statement is None, "a segment is closed once"
         self.settle()
-        own = self._own[0] if self._own else b""
-
-        def size(model: bytes) -> tuple[int, bool]:
-            return len(self._groups[model].clients) + (model == own), model == own
-
-        model = max(self._groups, key=size, default=None)
-        if model is None or size(model)[0] < enough:
+        model = self._model
+        if model is None or len(self.included) < enough:
             return None
         group = self._groups[model]
         if len(group.clients) < self.terms.least_masked:
             return None
         rows = tuple(group.clients[client].included for client in sorted(group.clients))
-        self.statement = Statement(self.shape, self.owner, model == own, self.helpers, model, rows)
+        own = self._owned == model
+        self.statement = Statement(self.shape, self.owner, own, self.helpers, model, rows)
         self.signature = self._keys.signing.sign(self.statement.encode())
         self._groups = {model: group}
         self._waiting.clear()
         return self.statement
 
     @property
-    def included(self) -> frozenset[int]:
-        """The clients that it was closed on."""
-        assert self.statement is not None
-        mine = {self.owner} if self.statement.own else set()
-        return frozenset(mine | {one.client for one in self.statement.included})
+    def _owned(self) -> bytes | None:
+        """The model that the owner itself trained on."""
+        return self._own[0] if self._own else None
 
-    def asked(self) -> tuple[int, ...] | None:
+    @property
+    def _model(self) -> bytes | None:
+        """The model with most clients; of those alike the owner's own."""
+
+        def size(model: bytes) -> tuple[int, bool]:
+            mine = model == self._owned
+            return len(self._groups[model].clients) + mine, mine
+
+        return max(self._groups, key=size, default=None)
+
+    @property
+    def included(self) -> frozenset[int]:
+        """The clients that it was closed on, or would be now."""
+        model = self._model
+        if model is None:
+            return frozenset()
+        mine = {self.owner} if model == self._owned else set()
+        return frozenset(mine | self._groups[model].clients.keys())
+
+    def asked(self, without: Container[int] = ()) -> tuple[int, ...] | None:
         """The seats to ask next about the statement: other ones after a silence or a misfit."""
         assert self.statement is not None
-        held = [one.escrow for one in self.statement.included]
-        seats = range(self.terms.threshold.seats)
-        able = [s for s in seats if all(s in self.deposits.accepted[named] for named in held)]
+        seats = self._groups[self.statement.model].seats(self.deposits, self.terms.threshold)
+        able = sorted(seat for seat in seats if seat not in without)
         ways = [way for way in combinations(able, self.terms.threshold.need)
                 if way not in self._misfits]  # fmt: skip
         silent = self.deposits.silent

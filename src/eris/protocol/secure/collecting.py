@@ -1,0 +1,303 @@
+"""An owner's half of secure sums: words come in masked, one sum a segment is opened with helpers.
+
+The escrows of a shard's clients go to its seats as they come; the words of a client count once
+enough seats have accepted its escrow. A segment is closed once, on the clients of one model. If
+what is opened does not fit, all seats are asked what fits of their pads, and whoever that names is
+left out from the next round on; nothing is published unless other seats open the same sum.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from eris.core.compress import Encoding
+from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
+from eris.protocol.messages import Contribution, Payload
+from eris.protocol.schemes.scheme import Asking, Collector, Desk
+from eris.protocol.secure.keys import MemberKeys
+from eris.protocol.secure.opening import Deposits, Opening
+from eris.protocol.secure.seats import bitmap
+from eris.protocol.secure.sending import place_of
+from eris.protocol.secure.sums import Misfit, OpenedSum, SegmentShape, Statement
+from eris.protocol.secure.terms import SecureSums
+from eris.protocol.secure.vault import Vault
+from eris.protocol.secure.wire import (
+    ACCEPTED,
+    AUDIT,
+    DEPOSIT,
+    DISPUTED,
+    read_answer,
+    read_audited,
+    read_masked,
+    read_own,
+    read_verdicts,
+    write_audit,
+    write_closing,
+    write_deposits,
+)
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Agreement, Segment
+
+MOST_PAIRS = 3
+"""Times that two members are found in one misfit before both are left out."""
+
+
+class SecureDesk(Desk):
+    """What one owner knows of the seats of its shards, and of who lied."""
+
+    def __init__(self, agreement: Agreement, me: int, vault: Vault) -> None:
+        super().__init__(agreement)
+        self.me, self._vault = me, vault
+        self._deposits: dict[tuple[int, int], Deposits] = {}
+        """By round and shard."""
+        self._offered: set[tuple[int, int, bytes]] = set()
+        self.named: set[int] = set()
+        """Who lied in a sum of this owner: left out, and not asked."""
+        self._pairs: Counter[frozenset[int]] = Counter()
+        self.notes: list[str] = []
+        """What was found, for people; whoever takes it out writes it down."""
+
+    @property
+    def terms(self) -> SecureSums:
+        """What is agreed on."""
+        assert self.agreement.settings.secure is not None
+        return self.agreement.settings.secure
+
+    def keys(self, round: int) -> MemberKeys | None:
+        """This owner's keys in a round, if they are of this start."""
+        seating = self.agreement.view_at(round).seating
+        return None if seating is None else self._vault.of(seating.known.get(self.me))
+
+    def check(self, contribution: Contribution) -> None:
+        """Weights are in the sum: the owner does not see a single one."""
+        if contribution.samples or contribution.steps:
+            raise MalformedMessage(
+                "contribution.samples", "are in the clear, where sums are secure"
+            )
+
+    def collector(self, round: int, segment: Segment) -> Collector:
+        """An owner's half, for one segment and round."""
+        return SecureCollector(self, round, segment)
+
+    def deposits(self, round: int, shard: int) -> Deposits:
+        """What the seats of a shard hold in a round."""
+        place = round, shard
+        if place not in self._deposits:
+            for old in [known for known in self._deposits if known[0] < round]:
+                del self._deposits[old]
+            self._offered = {offer for offer in self._offered if offer[0] >= round}
+            self._deposits[place] = Deposits(self.terms.threshold)
+        return self._deposits[place]
+
+    def helpers(self, round: int, shard: int) -> tuple[int, ...]:
+        """Who is in the seats of a shard."""
+        seating = self.agreement.view_at(round).seating
+        return () if seating is None else seating.helpers[shard]
+
+    def offers(self, round: int, shard: int, *, again: bool = False) -> dict[int, bytes]:
+        """Escrows for the helpers of a shard to keep: the new ones, or all without a word yet."""
+        deposits, made = self.deposits(round, shard), {}
+        for seat, helper in enumerate(self.helpers(round, shard)):
+            if helper not in self.agreement.view_at(round).roles:
+                continue
+            rows = [
+                (client, escrow) for named, (client, escrow) in deposits.escrows.items()
+                if seat not in deposits.accepted[named] | deposits.disputed[named]
+                and (again or (round, helper, named) not in self._offered)
+            ]  # fmt: skip
+            if rows:
+                made[helper] = write_deposits(rows)
+                self._offered |= {(round, helper, escrow.digest) for _, escrow in rows}
+        return made
+
+    def said(self, round: int, shard: int, member: int, data: bytes) -> bool:
+        """A helper says what it keeps; whether that is what these bytes are about."""
+        if data[:1] != DEPOSIT:
+            return False
+        helpers = self.helpers(round, shard)
+        if member not in helpers:
+            return True
+        deposits, seat = self.deposits(round, shard), helpers.index(member)
+        deposits.silent.discard(seat)
+        for named, verdict in read_verdicts(data).items():
+            if named not in deposits.escrows:
+                continue
+            if verdict == ACCEPTED:
+                deposits.accepted[named].add(seat)
+            elif verdict == DISPUTED:
+                deposits.disputed[named].add(seat)
+                client = deposits.escrows[named][0]
+                self.notes.append(f"helper {member} disputes the escrow of client {client}")
+        return True
+
+    def blame(self, found: list[frozenset[int]], round: int) -> None:
+        """Note who is named by a misfit: alone, or two of whom one lied."""
+        for group in found:
+            who = " or ".join(map(str, sorted(group)))
+            self.notes.append(f"round {round}: a sum does not fit; member {who} lied")
+            if len(group) == 1:
+                self.named |= group
+                continue
+            self._pairs[group] += 1
+            partners = {m: {g - {m} for g in self._pairs if m in g} for m in group}
+            self.named |= {member for member, others in partners.items() if len(others) > 1}
+            if self._pairs[group] >= MOST_PAIRS:
+                self.named |= group
+
+
+class SecureCollector(Collector):
+    """One segment and round of an owner, whose words are masked."""
+
+    def __init__(self, desk: SecureDesk, round: int, segment: Segment) -> None:
+        coding = desk.agreement.coding
+        self._coding, self._round, self._segment, self._desk = coding, round, segment, desk
+        self.sample_steps, self._opened = 0, None
+        self._count = coding.size(round, segment, 0)
+        place = place_of(desk.agreement, round, segment.shard)
+        self._place, self._one = place, None
+        self._asked: tuple[int, ...] | None = None
+        self._audits: dict[int, Mapping[tuple[int, int], tuple[int, int]]] | None = None
+        self._audited = False
+
+    _one: Opening | None
+    _opened: OpenedSum | None
+
+    # -- open ---------------------------------------------------------------------------------
+
+    def _begin(self, based_on: int) -> Opening:
+        """The first contribution says the version that all are based on: the owner's."""
+        desk, shard = self._desk, self._segment.shard
+        keys = desk.keys(self._round)
+        if keys is None:
+            raise RefusedContribution("the owner", "has other keys than this round's view names")
+        size = desk.terms.ring_bytes
+        shape = SegmentShape(self._place, self._segment.number, based_on, self._count, size)
+        helpers, deposits = desk.helpers(self._round, shard), desk.deposits(self._round, shard)
+        return Opening(desk.terms, shape, desk.me, helpers, keys, deposits)
+
+    def take(self, contribution: Contribution) -> None:
+        """Count a contribution in, or refuse it."""
+        sender, encoded = contribution.header.sender, contribution.payload.encoded
+        if encoded.encoding != Encoding.RING or encoded.count != self._count:
+            raise MalformedMessage("contribution.payload", "does not hold words of a secure sum")
+        if sender in self._desk.named:
+            raise RefusedContribution(sender, "was found to lie in a sum of this owner")
+        self._one = opening = self._one or self._begin(contribution.based_on)
+        if sender == self._desk.me:
+            opening.add_own(*read_own(encoded.data, self._count))
+            return
+        terms = self._desk.terms
+        sent, escrow = read_masked(encoded.data, self._count * terms.ring_bytes, terms.threshold)
+        opening.add(sender, sent, escrow)
+
+    def settle(self) -> None:
+        """Count in what enough seats have accepted by now."""
+        if self._one is not None:
+            self._one.settle()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether words of clients wait for seats that may still accept their escrows."""
+        return self._one is not None and self._one.waiting
+
+    @property
+    def included(self) -> frozenset[int]:
+        """The clients that it is closed on, or would be now."""
+        return self._one.included if self._one is not None else frozenset()
+
+    @property
+    def samples(self) -> int:
+        """The samples of the included clients, once the sum is open."""
+        return self._opened.samples if self._opened is not None else 0
+
+    # -- closed -------------------------------------------------------------------------------
+
+    def finish(self) -> Payload | Asking | None:
+        """The questions to the seats; None where no model has clients enough."""
+        opening = self._one
+        if opening is None or opening.close(self._desk.agreement.enough(self._round)) is None:
+            return None
+        return self._ask()
+
+    @property
+    def closed(self) -> bytes:
+        """D: names the statement that the sum was closed with."""
+        return self._closing[1].digest
+
+    @property
+    def _closing(self) -> tuple[Opening, Statement]:
+        """What was closed, and on what."""
+        opening = self._one
+        if opening is None or opening.statement is None:
+            raise ErisError("the segment is not closed")
+        return opening, opening.statement
+
+    def _ask(self) -> Asking:
+        """Of the seats that hold all escrows, those to be asked now."""
+        opening, statement = self._closing
+        self._asked = opening.asked({s for s, h in enumerate(opening.helpers)
+                                     if h in self._desk.named})  # fmt: skip
+        if self._asked is None:
+            return Asking({})
+        said = write_closing(statement, opening.signature, bitmap(self._asked))
+        return Asking({opening.helpers[seat]: said for seat in self._asked})
+
+    def again(self, silent: frozenset[int]) -> Asking:
+        """Some did not answer: whom to ask now."""
+        opening, _ = self._closing
+        seats = {opening.helpers.index(member) for member in silent}
+        if self._audits is not None:
+            return self._judge()  # by those that answered
+        opening.deposits.silent |= seats
+        return self._ask()
+
+    def reveal(self, member: int, data: bytes) -> Payload | Asking | None:
+        """Take in a helper's answer; what is published once all are there."""
+        opening, statement = self._closing
+        seat = opening.helpers.index(member)
+        if data[:1] == AUDIT:
+            return self._take_audit(seat, data)
+        named, seats, given = read_answer(data, self._count * self._desk.terms.ring_bytes)
+        asked = tuple(s for s in range(len(opening.helpers)) if seats >> s & 1)
+        if named != statement.digest or asked != self._asked:
+            return None
+        bound = self._desk.terms.bound(self._desk.agreement.settings.precision)
+        try:
+            self._opened = opening.answered(seat, asked, given, bound)
+        except Misfit as misfit:
+            self._desk.notes.append(f"round {self._round}: {misfit}")
+            return self._ask() if self._audited else self._ask_audit()
+        if self._opened is None:
+            return None
+        self.sample_steps = self._opened.sample_steps
+        terms = self._desk.terms
+        places = terms.fraction_bits(self._desk.agreement.settings.precision)
+        return self._coding.publish(self._opened.mean(places), self._round)
+
+    # -- who lied -----------------------------------------------------------------------------
+
+    def _ask_audit(self) -> Asking:
+        opening, statement = self._closing
+        self._audits, self._audited = {}, True
+        question = write_audit(statement.digest)
+        there = self._desk.agreement.view_at(self._round).roles
+        return Asking({helper: question for helper in opening.helpers if helper in there})
+
+    def _take_audit(self, seat: int, data: bytes) -> Asking | None:
+        opening, statement = self._closing
+        named, said = read_audited(data)
+        if self._audits is None or named != statement.digest:
+            return None
+        self._audits[seat] = said
+        return self._judge() if len(self._audits) == len(opening.helpers) else None
+
+    def _judge(self) -> Asking:
+        """Name who lied, as far as it can be told, and ask other seats about the same set."""
+        opening, _ = self._closing
+        audits, self._audits = self._audits or {}, None
+        if self._asked is not None and set(self._asked) <= audits.keys():
+            self._desk.blame(opening.blamed(self._asked, audits), self._round)
+        return self._ask()

@@ -1,0 +1,161 @@
+"""A client's half of secure sums: what it sends of a segment is masked, and its seeds are sealed.
+
+One training has one root: an update is bound to the model and the view it was trained in, and is
+masked for no other. A contribution that is sent again is the same bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eris.core.combine import bounded
+from eris.core.compress import Encoded, Encoding
+from eris.core.errors import ErisError, InvalidSetting
+from eris.core.vectors import Vector
+from eris.protocol.messages import Payload
+from eris.protocol.schemes.scheme import Coding, Sender
+from eris.protocol.secure.escrow import MODEL, Escrow, Root, seal
+from eris.protocol.secure.keys import MemberKeys
+from eris.protocol.secure.labels import ShardRound, digest, label
+from eris.protocol.secure.sums import SegmentShape, mask, plain_head, plain_words
+from eris.protocol.secure.terms import SecureSums
+from eris.protocol.secure.vault import Vault
+from eris.protocol.secure.wire import write_masked, write_own
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.round.replica import Replica
+    from eris.protocol.view import View
+
+
+def place_of(agreement: Agreement, round: int, shard: int) -> ShardRound:
+    """Where contributions to a shard in a round belong."""
+    epoch = agreement.view_at(round).epoch
+    return ShardRound(agreement.settings.fingerprint, epoch, round, shard)
+
+
+def model_name(agreement: Agreement, round: int, replica: Replica) -> bytes:
+    """16 bytes that name a whole model, and the view in which it is trained on.
+
+    Owners sum over clients with one name. What a client was told differently from the others, be it
+    a result, the set that it was closed on, or who is who, gives its update another.
+    """
+    view = agreement.view_at(round)
+    states = (label("", *key) + replica.digest(key) for key in agreement.keys)
+    place = label("model", agreement.settings.fingerprint, view.epoch)
+    return digest(place, view.digest, *states)[:MODEL]
+
+
+@dataclass
+class Training:
+    """What an update that is trained now will be masked by."""
+
+    round: int
+    view: View
+    root: Root
+    model: bytes
+    samples: int = 0
+    steps: int = 0
+    escrows: dict[int, tuple[dict[int, bytes], Escrow]] = field(default_factory=dict)
+    """By shard: the seeds, and how they are deposited."""
+
+
+class SecureSender(Sender):
+    """A client that masks what it sends."""
+
+    tells_weight = False
+
+    def __init__(self, coding: Coding, me: int, vault: Vault) -> None:
+        super().__init__(coding, me)
+        self._vault = vault
+        self.training: Training | None = None
+        """What the update of the current round is masked by."""
+
+    @property
+    def _terms(self) -> SecureSums:
+        assert self.agreement.settings.secure is not None
+        return self.agreement.settings.secure
+
+    def _keys(self, view: View) -> MemberKeys | None:
+        """This member's keys in a view, if they are of this start."""
+        return self._vault.of(view.seating.known.get(self.me)) if view.seating else None
+
+    def gives(self, round: int, shard: int) -> bool:
+        """Whether this client contributes to a shard in a round: others must know its keys, and the
+        shard's seats must be held as the rules have it."""
+        view = self.agreement.view_at(round)
+        if view.seating is None or self._keys(view) is None:
+            return False
+        return view.seating.able(shard, view.owners[shard], self._terms.threshold.need)
+
+    def trains(self, round: int) -> bool:
+        """Whether there is a shard to which this client contributes in a round."""
+        owners = self.agreement.view_at(round).owners
+        return any(self.gives(round, shard) for shard in range(len(owners)))
+
+    def bind(self, round: int, replica: Replica) -> None:
+        """An update is trained now, from what the replica holds: it gets a root of its own."""
+        model = model_name(self.agreement, round, replica)
+        view = self.agreement.view_at(round)
+        self.training = Training(round, view, self._vault.root(round), model)
+
+    def prepare(
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica
+    ) -> dict[Key, Vector]:
+        """By segment: the values that are sent of an update."""
+        pieces = super().prepare(update, samples, steps, round, replica)
+        if self.training is None or self.training.round != round:
+            self.bind(round, replica)
+        assert self.training is not None
+        self.training.samples, self.training.steps = samples, steps
+        return pieces
+
+    def check_weight(self, samples: int, steps: int, round: int) -> None:
+        """Refuse what cannot be this client's weight."""
+        super().check_weight(samples, steps, round)
+        clients = len(self.agreement.view_at(round).clients)
+        most = self._terms.total_samples // clients
+        if samples > most:
+            expected = f"at most {most} of each of {clients} clients, where sums are secure"
+            raise InvalidSetting(f"samples of {self.name}", samples, expected)
+
+    def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
+        """What travels of a segment, or stays with its owner if that is this client."""
+        training, settings = self.training, self.agreement.settings
+        if training is None or training.round != round:
+            raise ErisError(f"nothing was trained here for round {round}")
+        values = bounded(piece, self.name, settings.precision, settings.non_finite)
+        places = self._terms.fraction_bits(settings.precision)
+        words = plain_words(values, training.samples, places)
+        head = plain_head(words, training.samples, training.steps)
+        if training.view.owners[segment.shard] == self.me:
+            return _ring(len(piece), write_own(training.model, head, words))
+        place = place_of(self.agreement, round, segment.shard)
+        seeds, escrow = self._escrow(training, place)
+        size = self._terms.ring_bytes
+        shape = SegmentShape(place, segment.number, based_on, len(piece), size)
+        return _ring(
+            len(piece), write_masked(mask(head, words, training.root, shape, seeds), escrow)
+        )
+
+    def _escrow(self, training: Training, place: ShardRound) -> tuple[dict[int, bytes], Escrow]:
+        if place.shard not in training.escrows:
+            seating, threshold = training.view.seating, self._terms.threshold
+            mine = self._keys(training.view)
+            if seating is None or mine is None:
+                raise ErisError("others know this client by other keys, or by none")
+            helpers, seeds = seating.helpers[place.shard], training.root.seeds(place, threshold)
+            keys = {
+                helper: mine.shared(place.federation, self.me, helper, seating.known[helper])
+                .escrow_key(place.epoch, self.me, helper)
+                for helper in helpers
+                if helper in seating.known
+            }  # fmt: skip
+            sealed = seal(place, self.me, helpers, training.model, seeds, keys, threshold)
+            training.escrows[place.shard] = seeds, sealed
+        return training.escrows[place.shard]
+
+
+def _ring(count: int, data: bytes) -> Payload:
+    return Payload(Encoded(Encoding.RING, count, data))
