@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 Tell = Callable[[int, int], None]
 Statistics = Literal["refuse", "ignore", "batch"]
 Mode = Literal["mask-aware", "oblivious"]
-Mode = Literal["mask-aware", "oblivious"]
 
 
 def audit(
@@ -66,15 +65,6 @@ def audit(
     ] = 0,
     iterations: Annotated[
         int, typer.Option(min=0, help="Reconstructions: steps of a start; 0: as is usual.")
-    ] = 0,
-    mode: Annotated[
-        Mode, typer.Option(help="dlg, idlg, cosine: what is not seen is left out, or taken for 0.")
-    ] = "mask-aware",
-    restarts: Annotated[
-        int, typer.Option(min=0, help="dlg, idlg, cosine: starts at most; 0: as is usual.")
-    ] = 0,
-    iterations: Annotated[
-        int, typer.Option(min=0, help="dlg, idlg, cosine: of a start; 0: as is usual.")
     ] = 0,
     every: Annotated[int, typer.Option(min=1, help="Attack one round of so many.")] = 1,
     candidates: Annotated[

@@ -274,7 +274,7 @@ def test_a_certificate_says_whose_its_member_is_and_a_renewal_too(ca: Path) -> N
     (ca / "issued.json").write_text(json.dumps(lines))
     assert {each.party for each in issued(ca)} == {""}
     for party in ("", " ", "x" * 65, "a\nb"):
-        with pytest.raises(InvalidSetting, match="party is .* 1 to 64 printable characters"):
+        with pytest.raises(InvalidSetting, match=r"party is .* 1 to 64 printable characters"):
             issue(ca, "other", party=party)
 
 

@@ -112,7 +112,6 @@ class Reconstruction:
         mode: Mode = "mask-aware",
         sparse: bool = False,
         owners: Mapping[int, int] | None = None,
-        mode: Mode = "mask-aware",
         budget: SearchBudget | None = None,
         seed: int = 0,
         tell: Tell = lambda share: None,

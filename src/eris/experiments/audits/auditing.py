@@ -26,7 +26,6 @@ from eris.audit.exposure import Exposure
 from eris.audit.gradients import SampleModel
 from eris.audit.inversion import INVERSIONS, Ggl
 from eris.audit.inversion.matching import Mode
-from eris.audit.inversion.matching import Mode
 from eris.audit.inversion.recorded import Reconstruction
 from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.inversion.search import Inversion
