@@ -63,13 +63,15 @@ def test_a_renewal_says_what_to_copy_and_when_the_key_is_new() -> None:
 def test_show_lists_what_was_issued_last() -> None:
     run("init", "ca", "--federation", "hospitals", "--days", "1000")
     run("issue", "clinic-1", "--days", "5")
-    run("issue", "clinic-2", "--days", "5")
+    run("issue", "clinic-2", "--days", "5", "--party", "[City] Hospital")
     run("issue", "clinic-2", "--days", "900", "--renew")
     issue(Path("ca"), "clinic-3", days=1, now=datetime.now(UTC) - timedelta(minutes=1))
     rows = {row.split()[1]: row for row in run("show", "ca").splitlines() if "clinic" in row}
     assert list(rows) == ["clinic-1", "clinic-2", "clinic-3"]
     assert "4 days, renew" in rows["clinic-1"]
     assert "899 days " in rows["clinic-2"]
+    assert "[City] Hospital" in rows["clinic-2"]
+    assert " its own " in rows["clinic-1"]
     assert "23 hours, renew" in rows["clinic-3"]
     key = Identity(Path("ca/clinic-2/clinic-2.pem"), Path(), Path()).fingerprint
     assert key[:16] in rows["clinic-2"]

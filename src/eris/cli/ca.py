@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Column, Table
 
 from eris.experiments.figures import say
@@ -75,6 +76,13 @@ def issue(
     renew: Annotated[
         bool, typer.Option("--renew", help="Sign a member's key again; give --host again, too.")
     ] = False,
+    party: Annotated[
+        str | None,
+        typer.Option(
+            help="Whose the member is, for an organisation that has several: of one party nobody "
+            "is owner and helper, or two helpers, of a shard. A renewal keeps it."
+        ),
+    ] = None,
 ) -> None:
     """Make a member's key and certificate, or renew its certificate.
 
@@ -84,10 +92,11 @@ def issue(
     \b
     eris ca issue clinic-1 --ca ca
     eris ca issue clinic-1 --ca ca --renew
+    eris ca issue ward-1 --ca ca --party "City Hospital"
     """
     from eris.runtimes.grpc import tls
 
-    made = tls.issue(ca, name, hosts=host or (), days=days, out=out, renew=renew)
+    made = tls.issue(ca, name, hosts=host or (), days=days, out=out, renew=renew, party=party)
     files, until = made.identity, f"{made.record.not_after:%Y-%m-%d}"
     place = files.certificate.parent
     in_place = (place / "node.toml").exists()
@@ -131,13 +140,15 @@ def show(folder: Folder) -> None:
 
     now, records = datetime.now(UTC), tls.issued(folder)
     authority = pem.certificates(folder / "ca.pem")[0]
-    table = Table(Column("member", overflow="fold"), "valid until", "left", "key (SHA-256 begins)")
+    words = (Column(heading, overflow="fold") for heading in ("member", "party"))
+    table = Table(*words, "valid until", "left", "key (SHA-256 begins)")
     for record in {each.name: each for each in records}.values():
         left = record.not_after - now
         remaining = pem.span(left) if left > timedelta(0) else "expired"
         if left < tls.RENEW_WITHIN:
             remaining += ", renew"
-        table.add_row(record.name, pem.stamp(record.not_after), remaining, record.fingerprint[:16])
+        whose, until = escape(record.party or "its own"), pem.stamp(record.not_after)
+        table.add_row(record.name, whose, until, remaining, record.fingerprint[:16])
     Console(highlight=False).print(table)
     end = pem.stamp(authority.not_valid_after_utc)
     say(f"Authority {authority.subject.rfc4514_string()}, until {end}.")

@@ -70,8 +70,9 @@ def local(
     console, names = Console(highlight=False), node_names(nodes)
     check_place(folder, LOCAL, fresh=fresh)
     values = federation_values(
-        rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed, trainer=trainer or MNIST
-    )
+        nodes, rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed,
+        trainer=trainer or MNIST,
+    )  # fmt: skip
     options = _options(option or [])
     if trainer is None:
         own = mnist_shares(names, samples or 500, seed, console.print, **options)

@@ -58,7 +58,7 @@ def init(
     node.toml. Then write your training code and run `eris node start node.toml`.
     """
     from eris.runtimes.grpc.authority import LEDGER, write_ledger
-    from eris.runtimes.grpc.settings import NodeSettings
+    from eris.runtimes.grpc.settings import NodeSettings, usual_secure_sums
 
     place = folder or Path(name)
     path = place / "node.toml"
@@ -75,6 +75,7 @@ def init(
         "membership.host_directory": host_directory or None,
         "membership.roster": roster,
         "membership.start_with": start_with,
+        "federation.secure_sums": usual_secure_sums(0 if roster else start_with or 0),
     }
     values = {key: value for key, value in given.items() if value is not None}
     text = NodeSettings.template(name, values)
@@ -173,7 +174,10 @@ def _show(
             f"from round {federation['from_round']}"
         )
         words = (Column(heading, overflow="fold") for heading in ("member", "address"))
-        table = Table(*words, "is", "round", "lease", "owns")
+        seats = [shard["helpers"] for shard in federation["shards"]]
+        headings = ("helps", "keys", "party") if any(seats) else ()
+        secure = [Column(heading, overflow="fold") for heading in headings]
+        table = Table(*words, "is", "round", "lease", "owns", *secure)
         names = [member["name"] for member in federation["members"]]
         for number, member in enumerate(federation["members"]):
             shards = [i for i, s in enumerate(federation["shards"]) if s["owner"] == number]
@@ -184,11 +188,15 @@ def _show(
                 str(member["round"]),
                 f"{member['lease_left']:.0f} s",
                 ", ".join(map(str, shards)),
+                *_secured(number, member, seats, federation["round"])[: len(secure)],
             )
         console.print(table)
         waiting = [i for i, s in enumerate(federation["shards"]) if s["owner"] < 0]
         if waiting:
             console.print(f"Shards that wait for their owner: {', '.join(map(str, waiting))}")
+        vacant = [i for i, helpers in enumerate(seats) if -1 in helpers]
+        if vacant:
+            console.print(f"Shards with vacant seats: {', '.join(map(str, vacant))}")
         heirs = ", ".join(
             f"{i}: {names[s['heir']] if s['heir'] >= 0 else 'nobody'}"
             for i, s in enumerate(federation["shards"])
@@ -196,3 +204,15 @@ def _show(
         console.print(f"Who would take a shard over: {heirs}", soft_wrap=True)
     for problem in problems:
         console.print(f"[yellow]note:[/yellow] {problem}", soft_wrap=True)
+
+
+def _secured(
+    number: int, member: dict[str, Any], seats: list[list[int]], round: int
+) -> tuple[str, str, str]:
+    """A member's seats, whether its newest keys are in force, and whose it is."""
+    helps = ", ".join(str(shard) for shard, helpers in enumerate(seats) if number in helpers)
+    begin = member["keys_from"]
+    keys = "in no view"
+    if begin is not None:
+        keys = "in force" if begin <= max(round, 1) else f"from round {begin}"
+    return helps, keys, escape(member["party"])

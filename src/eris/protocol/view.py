@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -156,6 +156,14 @@ class View:
         """A hash of all that the view says, keys included."""
         return hashlib.sha256(repr((self.members, self.clients, self.owners, self.seating))
                               .encode()).digest()  # fmt: skip
+
+    def named(self, members: Iterable[int]) -> list[str]:
+        """Members by their names, for people.
+
+        >>> View.serverless(["anna", "ben"], aggregators=1).named([1, NOBODY])
+        ['ben', 'nobody']
+        """
+        return [self.members[m] if m != NOBODY else "nobody" for m in members]
 
     def owned_by(self, member: int) -> tuple[int, ...]:
         """The shards a member owns."""

@@ -13,6 +13,7 @@ from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.protocol.authority.charter import differences
 from eris.protocol.codec import encode
 from eris.protocol.messages import Header, Payload, Snapshot
+from eris.runtimes.grpc import settings as settings_module
 from eris.runtimes.grpc.sections import FederationTable
 from eris.tables import settings_of, variable
 from support.node_files import load
@@ -84,16 +85,21 @@ def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:
     ]
 
 
-def test_every_agreed_setting_is_in_the_charter(tmp_path: Path) -> None:
+def test_every_agreed_setting_is_in_the_charter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings_module, "SECURE_READY", True)
     other = {
         "name": '"x"', "rounds": "9", "seed": "1", "shards": "2", "kept_fraction": "0.5",
         "rule": '"fednova"', "rule_options": "{ learning_rate = 0.5 }", "min_included": "2",
         "quorum": "4", "close_after": "1", "catch_up_after": "16", "retry_every": "1",
         "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',
-        "limit": "0.3", "mask_groups": "2",
+        "limit": "0.3", "mask_groups": "2", "secure_sums": '"2 of 3"', "ring_bytes": "6",
+        "colluders": "2",
     }  # fmt: skip
     beside = {"basis": "+kept_fraction = 0.02"}
     beside["mask_groups"] = beside["basis"]
+    beside["ring_bytes"] = beside["colluders"] = '+secure_sums = "2 of 3"'
     beside["limit"] = beside["basis"] + '\nrule = "fedavgm"\nlimit = 1'
     assert set(other) == {item.name for item, _ in settings_of(FederationTable)}
     for key, value in other.items():

@@ -256,6 +256,28 @@ def test_what_a_certificate_says(ca: Path) -> None:
     assert leaf.not_valid_after_utc == second + timedelta(days=825)
 
 
+def test_a_certificate_says_whose_its_member_is_and_a_renewal_too(ca: Path) -> None:
+    def unit(identity: Identity) -> list[str]:
+        subject = pem.certificates(identity.certificate)[0].subject
+        found = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+        return [str(each.value) for each in found]
+
+    assert unit(issue(ca, "alone").identity) == []
+    assert unit(issue(ca, "ward-1", party="City Hospital").identity) == ["City Hospital"]
+    assert unit(issue(ca, "ward-1", renew=True).identity) == ["City Hospital"]
+    assert unit(issue(ca, "ward-1", renew=True, party="Trust").identity) == ["Trust"]
+    assert [each.party for each in issued(ca)] == ["", "City Hospital", "City Hospital", "Trust"]
+    # An authority from before there were parties.
+    lines = json.loads((ca / "issued.json").read_text())
+    for line in lines:
+        del line["party"]
+    (ca / "issued.json").write_text(json.dumps(lines))
+    assert {each.party for each in issued(ca)} == {""}
+    for party in ("", " ", "x" * 65, "a\nb"):
+        with pytest.raises(InvalidSetting, match=r"party is .* 1 to 64 printable characters"):
+            issue(ca, "other", party=party)
+
+
 def test_no_certificate_outlives_its_authority(ca: Path) -> None:
     end = pem.certificates(ca / "ca.pem")[0].not_valid_after_utc
     assert ends(issue(ca, "alice", days=36_000).identity) == end

@@ -135,6 +135,7 @@ class Demo:
 
     def _prepared(self, console: Console) -> LocalFederation:
         values = federation_values(
+            self.nodes,
             rounds=self.rounds,
             kept=self.kept,
             learning_rate=self.learning_rate,

@@ -289,7 +289,7 @@ class LiveWatch:
         if not left or not self.board.views:
             return False
         settings = self.federation.settings(left[0])
-        return len(left) >= max(settings.quorum, settings.federation.min_included)
+        return len(left) >= max(settings.quorum, settings.min_included)
 
     def over(self) -> bool:
         """Whether nothing more is to come: every node is through, or gone."""

@@ -25,7 +25,7 @@ from eris.experiments.runs import marks
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
 from eris.runtimes.grpc.authority import write_ledger
-from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.settings import NodeSettings, usual_secure_sums
 from eris.runtimes.grpc.tls import create_authority, issue
 
 QUICK: Mapping[str, Any] = {
@@ -198,7 +198,7 @@ def _ended(process: subprocess.Popen[bytes], patience: float) -> int | None:
 
 
 def federation_values(
-    *, rounds: int, kept: float, learning_rate: float, seed: int, trainer: str
+    members: int, *, rounds: int, kept: float, learning_rate: float, seed: int, trainer: str
 ) -> dict[str, Any]:
     """Settings of nodes on one machine; all coordinates travel if ``kept`` is 1."""
     RandP(kept)  # refuses what is no share before there is a folder
@@ -206,6 +206,7 @@ def federation_values(
         **QUICK,
         "federation.rounds": rounds,
         "federation.seed": seed,
+        "federation.secure_sums": usual_secure_sums(members),
         "federation.rule_options": {"learning_rate": learning_rate},
         "training.trainer": trainer,
     }

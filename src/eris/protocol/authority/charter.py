@@ -7,6 +7,7 @@ the names that the settings have in ``node.toml``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 
 from eris.core.rules import RULES
@@ -16,6 +17,7 @@ LONGEST_CHARTER = 48 * 1024
 MOST_LINES = 20
 """Differences that are spelled out."""
 _LONGEST_VALUE = 80
+SECURE = "secure_sums"
 
 _NAMES = {
     "plan.shards": "federation.shards",
@@ -27,6 +29,8 @@ _NAMES = {
     "scheme.kind": "federation.basis",
     "scheme.limit": "federation.limit",
     "scheme.groups": "federation.mask_groups",
+    "secure.ring_bytes": "federation.ring_bytes",
+    "secure.colluders": "federation.colluders",
 }
 _KINDS = {kind.__name__: name for name, kind in RULES.items()}
 _KINDS |= {"Masked": "coordinates", "Rotated": "rotated", "Grouped": "rotated"}
@@ -46,7 +50,7 @@ def differences(mine: str, theirs: str) -> list[str]:
             f"the federation's charter has {len(theirs):,} characters; at most {LONGEST_CHARTER:,}"
         ]
     try:
-        here, there = (dict(_flat(json.loads(text))) for text in (mine, theirs))
+        here, there = (_worded(dict(_flat(json.loads(text)))) for text in (mine, theirs))
     except (ValueError, RecursionError):
         return ["the federation's charter is not one that this version of eris can read"]
     keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
@@ -71,6 +75,13 @@ def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
         yield from _flat(item, f"{prefix}.{key}" if prefix else key)
 
 
+def _worded(flat: dict[str, object]) -> dict[str, object]:
+    """Secure sums in the words that ``node.toml`` has for them."""
+    need, seats = (flat.pop(f"secure.threshold.{name}", None) for name in ("need", "seats"))
+    rest = {key: value for key, value in flat.items() if not re.match(r"secure\..*kind$", key)}
+    return rest | {SECURE: "none" if need is None else f"{need} of {seats}"}
+
+
 def _telling(keys: list[str]) -> list[str]:
     """Without differences that follow from others."""
     follows = set()
@@ -81,6 +92,10 @@ def _telling(keys: list[str]) -> list[str]:
     if "scheme.groups" in keys:
         follows.add("scheme.kind")  # rotated, in groups
     follows.add("scheme.shift")  # of the basis and the limit
+    if SECURE in keys:
+        follows |= {key for key in keys if key.startswith("secure.")}
+    if SECURE in keys or "secure.colluders" in keys:
+        follows |= {"min_included", "quorum"}
     if any(key in ("n", "plan.shards") or key.startswith("scheme.") for key in keys):
         follows.add("segment_size")
     return [key for key in keys if key not in follows]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from eris.protocol.view import View
 
 RINGS = (4, 5, 6, 8)
+REKEY_EVERY = 20
+"""Rounds after which all members draw new keys: what is stolen later opens nothing older."""
 LEAST_PLACES = 8
 """Binary places that a value must keep."""
 

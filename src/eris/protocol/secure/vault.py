@@ -56,6 +56,10 @@ class Vault:
         """Forget keys that no view needs any more, but the newest."""
         self._keys = [k for k in self._keys if k is self.newest or k.public in needed]
 
+    def close(self) -> None:
+        """Forget all: nothing can be opened or signed any more."""
+        self._keys.clear()
+
     def root(self, round: int) -> Root:
         """The secret of one training."""
         return Root.drawn(self._entropy(FRESH, round), self.newest.process_secret)

@@ -25,6 +25,7 @@ from eris.protocol.round.member import Member, Phase
 from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
+from eris.runtimes.grpc.keys import NodeKeys
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
@@ -46,9 +47,11 @@ class Driver:
         health: Health,
         recorder: Recorder | None,
         limits: Limits,
+        keys: NodeKeys | None = None,
     ) -> None:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
+        self.keys = keys
         self.training_seconds, self.results_applied = 0.0, 0
         self.round_begun = asyncio.Event()
         """Set when a round has begun."""
@@ -140,12 +143,14 @@ class Driver:
     def note_view(self) -> None:
         """Log and journal the newest view."""
         view, start = self.member.agreement.view, self.member.agreement.newest_from
-        names = [view.members[owner] if owner >= 0 else "nobody" for owner in view.owners]
+        names = view.named(view.owners)
         clients = [view.members[client] for client in view.clients]
+        lines = () if view.seating is None else view.seating.helpers
+        seats = {"helpers": [view.named(line) for line in lines]} if lines else {}
         self.journal.write("view", epoch=view.epoch, from_round=start, owners=names,
-                           members=view.members, clients=clients)  # fmt: skip
+                           members=view.members, clients=clients, **seats)  # fmt: skip
         event(_log, logging.INFO, "view", epoch=view.epoch, from_round=start, owners=names,
-              clients=len(clients))  # fmt: skip
+              clients=len(clients), **seats)  # fmt: skip
         if self.recorder is not None:
             self.recorder.in_view(view)
 
@@ -338,6 +343,8 @@ class Driver:
             self.journal.write("round", **summary)
         self._seen = {round: who for round, who in self._seen.items() if round >= member.round}
         self._round, self._began = member.round, now
+        if self.keys is not None:
+            self.keys.enter(member.round)
         self._based_on = list(member.node.replica.versions.values())
         done = member.phase is Phase.DONE
         self.journal.write("done" if done else "began", round=member.round)

@@ -7,15 +7,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from eris.core.errors import ErisError
 from eris.files import tidy
-from eris.protocol.authority.directory import NotAMember
+from eris.protocol.authority.directory import NotAMember, OldKeys
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
 from eris.protocol.round.member import Member, Phase
@@ -28,6 +28,7 @@ from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, Dire
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
+from eris.runtimes.grpc.keys import NodeKeys, keep_memory_off_disk
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
 from eris.runtimes.grpc.parts import (
@@ -45,6 +46,7 @@ from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
 
 _log = logging.getLogger("eris.node")
+Answer = TypeVar("Answer")
 CLOCK_OFF = 60.0
 """Seconds by which a clock may differ from the directory's before it is worth a warning."""
 GRACE = 5.0
@@ -73,6 +75,7 @@ class NetworkNode:
         self.initial = learners.initial_model(self.learner)
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
         rehearse(self.agreed)
+        self._keys: NodeKeys | None = None
         self.address = settings.address
         self._stopping = asyncio.Event()
         self._driver: Driver | None = None
@@ -92,6 +95,8 @@ class NetworkNode:
             memory = self._memory = Memory(self.folder)
             self._checkpoints = Checkpoints(self.folder, self.agreed.fingerprint, memory)
             self._checkpoints.check()
+            if self.agreed.secure is not None:
+                self._keys = NodeKeys(self.identity, self.agreed, self.folder)
             hosts = self.settings.membership.host_directory
             service = hosted_directory(self.settings, self.agreed) if hosts else None
             transport = self._transport = self._open_transport(service)
@@ -177,6 +182,7 @@ class NetworkNode:
         while True:
             try:
                 joined = await self._joined(authority)
+                standing = self._believed(joined.standing)
                 break
             except DirectoryUnavailable as unavailable:
                 if str(unavailable) != told:
@@ -185,7 +191,6 @@ class NetworkNode:
                 told = self._reason = str(unavailable)
                 await asyncio.sleep(1.0)
         self._check_clock(authority)
-        standing = joined.standing
         number = joined.number
         event(_log, logging.INFO, "joined", number=number, abstain_through=joined.abstain_through)
         # Once more at the least: with the answer comes the first permit to publish.
@@ -200,13 +205,30 @@ class NetworkNode:
 
     async def _joined(self, authority: EpochAuthority) -> Joined:
         node = self.settings.node
-        return await authority.join(
-            address=self.address,
-            charter=self.settings.charter(self.agreed),
-            client=node.client,
-            aggregator=node.aggregator,
-            max_share=node.max_share,
+        return await self._stating(
+            lambda: authority.join(
+                address=self.address,
+                charter=self.settings.charter(self.agreed),
+                client=node.client,
+                aggregator=node.aggregator,
+                max_share=node.max_share,
+                keys=None if self._keys is None else self._keys.statement,
+            )
         )
+
+    async def _stating(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Ask with this node's keys; stated once more if this machine's clock went back."""
+        try:
+            return await ask()
+        except OldKeys as refused:
+            if self._keys is None:
+                raise
+            self._keys.state_after(refused.newest)
+            return await ask()
+
+    def _believed(self, standing: Standing) -> Standing:
+        """What the authority says, with the keys alone that this node has found right."""
+        return standing if self._keys is None else self._keys.checked(standing)
 
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
         member = Member(
@@ -216,6 +238,7 @@ class NetworkNode:
             rounds=self.settings.federation.rounds,
             abstain_through=joined.abstain_through,
             unsure=isinstance(authority, RosterAuthority) and authority.lost,
+            vault=None if self._keys is None else self._keys.vault,
         )
         del self.initial  # as large as the model, and no longer needed
         self._checkpoints.restore(member, self.learner)
@@ -231,6 +254,7 @@ class NetworkNode:
             Health(training.most_failures, training.slow_after, training.time_limit),
             recorder,
             Limits(message_bytes=self.settings.message_bytes(self.agreed)),
+            self._keys,
         )
 
     async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:
@@ -253,13 +277,16 @@ class NetworkNode:
             await driver.stand(standing)
 
     async def _renewed(self, authority: EpochAuthority, round: int) -> Standing | None:
+        keys = self._keys
         try:
             try:
-                standing = await authority.renew(round)
+                standing = await self._stating(
+                    lambda: authority.renew(round, None if keys is None else keys.untold)
+                )
             except NotAMember:  # it was told that this member left
                 standing = (await self._joined(authority)).standing
             self._reason = ""
-            return standing
+            return self._believed(standing)
         except DirectoryUnavailable as unavailable:
             if str(unavailable) != self._reason:
                 self._reason = str(unavailable)
@@ -373,6 +400,8 @@ class NetworkNode:
                 await authority.leave(driver.member.acted)
         except (ErisError, TimeoutError) as error:
             event(_log, logging.INFO, "left without a word", problem=str(error) or "no answer")
+        if self._keys is not None:
+            self._keys.close()
 
     # -- showing ------------------------------------------------------------------------------
 
@@ -405,6 +434,8 @@ def _reached(member: Member, authority: EpochAuthority) -> int:
 
 def serve(settings: NodeSettings) -> None:
     """Run a node in this process until training is over or SIGTERM or SIGINT comes."""
+    if settings.secure is not None and (problem := keep_memory_off_disk()):
+        event(_log, logging.WARNING, "memory", problem=problem)
 
     async def run() -> None:
         node = NetworkNode(settings)

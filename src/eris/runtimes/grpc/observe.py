@@ -72,6 +72,7 @@ class NodeState:
     contributions_left_out: int = 0
     results_applied: int = 0
     training_failures: int = 0
+    keys_refused: int = 0
     checkpoint_age_seconds: float | None = None
     training_seconds: float = 0.0
     training_for_seconds: float = 0.0
@@ -106,18 +107,30 @@ def shown(
         contributions_left_out=node.client.left_out.count_of_all,
         results_applied=driver.results_applied,
         training_failures=health.failures,
+        keys_refused=0 if driver.keys is None else driver.keys.refused,
         checkpoint_age_seconds=None if saved_at is None else now - saved_at,
         training_seconds=driver.training_seconds,
         training_for_seconds=health.training_for(now),
     )
     owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
-    return seen.mapping() | {
-        "address": address,
-        "rounds": member.rounds,
-        "owners": owners,
-        "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
-        "refused": list(node.refused)[-5:],
-    }
+    seats = {}
+    if driver.keys is not None and view.seating is not None:
+        # Its own keys are in force once their first round is here.
+        seats = {
+            "helpers": [view.named(line) for line in view.seating.helpers],
+            "keys_from": driver.keys.from_round,
+        }
+    return (
+        seats
+        | seen.mapping()
+        | {
+            "address": address,
+            "rounds": member.rounds,
+            "owners": owners,
+            "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
+            "refused": list(node.refused)[-5:],
+        }
+    )
 
 
 GAUGES = {
@@ -134,6 +147,7 @@ COUNTERS = {
     "contributions_left_out": "Contributions that no result of this node includes.",
     "results_applied": "Results applied to the model.",
     "training_failures": "Times that training gave no update.",
+    "keys_refused": "Key statements of members that this node did not believe.",
 }
 BY_PEER: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], str]] = {
     "bytes_sent": (CounterMetricFamily, "Bytes sent to a peer."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -12,7 +13,9 @@ import grpc.aio
 from eris.core.errors import ErisError
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.history import ANEW
+from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.settings import Settings
+from eris.runtimes.grpc import pem
 from eris.runtimes.grpc.directory import Attention, DirectoryClient, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
@@ -41,6 +44,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "lease": settings.membership.lease,
         "least_clients": max(agreed.quorum, agreed.min_included),
         "entropy": secrets.token_hex(32),
+        "seats": 0 if agreed.secure is None else agreed.secure.threshold.seats,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
     if Memory(settings.node.folder).begun and not holds_federation(path):
@@ -52,7 +56,12 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
     ledger = Ledger(path)
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
-    return DirectoryService(found, ledger, clock)
+    authorities = pem.certificates(settings.tls.authority)
+
+    def check(keys: KeyStatement) -> None:
+        keys.check(agreed.fingerprint, authorities, datetime.now(UTC), last=0)
+
+    return DirectoryService(found, ledger, clock, check=check)
 
 
 def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimits:

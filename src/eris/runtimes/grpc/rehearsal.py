@@ -35,8 +35,8 @@ def rehearse(settings: Settings) -> None:
     if isinstance(rule, TrimmedMean):
         rule = replace(rule, trim=0.0)  # two are too few to cut any
     for segment in (n, max(1, n // settings.plan.shards // 7)):  # whole shards, and pieces of them
-        _round(replace(settings, n=n, rule=rule, segment_size=segment, min_included=2, quorum=2,
-                       initial=""))  # fmt: skip
+        _round(replace(settings, n=n, rule=rule, segment_size=segment, secure=None, min_included=2,
+                       quorum=2, initial=""))  # fmt: skip
 
 
 def _round(agreed: Settings) -> None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.rules import RULES, ServerRule, server_rule
 from eris.named import is_named
+from eris.protocol.secure.terms import SecureSums
 from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
 from eris.tables import UNSET, Table, check_settings, setting
@@ -154,7 +155,23 @@ class FederationTable(Table):
         "Settings of the rule, such as learning_rate.",
         default={}, empty="the rule's own defaults", example={"learning_rate": 0.01},
     )  # fmt: skip
-    min_included: int = setting("Fewest clients whose mean is published.", default=3)
+    secure_sums: str = setting(
+        "Helpers that open sums of a shard together, so that its owner reads no single update: "
+        "2 of 3, 3 of 4, or 2 of 2 to 5 of 5. With none, an owner can read every client's values "
+        "in its shards.",
+        default="none", example="2 of 3",
+    )  # fmt: skip
+    ring_bytes: int = setting(
+        "Bytes that a masked value travels in: 4, 5, 6 or 8; fewer are a coarser grid.", default=8
+    )
+    colluders: int | None = setting(
+        "Clients that may tell an owner what they sent, with secure sums.",
+        default=None, empty="as many as helpers may collude: 1 with 2 of 3", example=1,
+    )  # fmt: skip
+    min_included: int | None = setting(
+        "Fewest clients whose mean is published.",
+        default=None, empty="3; with secure sums 3 + colluders", example=3,
+    )  # fmt: skip
     quorum: int | None = setting(
         "Clients without which a segment is not closed at the deadline; a majority of those "
         "that are there is needed in any case.", default=None,
@@ -176,6 +193,10 @@ class FederationTable(Table):
     value_range: float = setting(
         "Largest magnitude of a value of an update; below 2⁻⁴⁰ of it values vanish.", default=64.0
     )
+
+    def secure(self) -> SecureSums | None:
+        """What is agreed on secure sums."""
+        return SecureSums.parse(self.secure_sums, self.ring_bytes, self.colluders)
 
     def server_rule(self) -> ServerRule:
         """The rule with its options."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.schemes import Scheme, scheme_for
+from eris.protocol.secure.seats import Threshold
+from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings, warn_of_sparse_masks
+from eris.protocol.view import View
 from eris.runtimes.grpc.addresses import dialled, endpoint, written
 from eris.runtimes.grpc.pem import checked_name
 from eris.runtimes.grpc.roster import Roster, RosterMember
@@ -45,6 +49,9 @@ from eris.tables import (
     values_in,
 )
 
+SECURE_READY = False
+"""Whether nodes carry out secure sums; as long as they do not, none starts with them."""
+USUAL_SECURE_SUMS = "2 of 3"
 MESSAGE_VALUES = 1 << 14
 """Values in a message, as a rule."""
 _RULE_OPTIONS = {item.name for rule in RULES.values() for item in fields(rule)}
@@ -76,11 +83,18 @@ class NodeSettings(Table):
             if most > len(self.roster.members):
                 expected = f"at most {len(self.roster.members)}, the members in {self.roster.path}"
                 raise InvalidSetting(whose, most, expected)
+            if self.federation.secure_sums != "none":
+                expected = "none, or a directory: keys are drawn at every start and told to it"
+                raise InvalidSetting(
+                    "federation.secure_sums", self.federation.secure_sums, expected
+                )
             clients = sum(member.client for member in self.roster.members)
             if clients < most:
                 most, whose = clients, "the clients in the roster"
+        if self.secure is not None:
+            self.secure.check_view(View.serverless([str(n) for n in range(most)], aggregators=1))
         for name, value in {
-            "min_included": self.federation.min_included,
+            "min_included": self.min_included,
             "quorum": self.quorum,
         }.items():
             if value > most:
@@ -106,6 +120,12 @@ class NodeSettings(Table):
                 parts["node"] = _as_in_roster(parts["node"], found["node"], member)
             settings = cls(**parts, path=path, origins=origins)
         settings.agreement(1024 * settings.shards)  # the model's size is not known yet
+        if settings.secure is not None and not SECURE_READY:
+            with located(path, origins):
+                expected = '"none": this version does not carry out secure sums on a network yet'
+                raise InvalidSetting(
+                    "federation.secure_sums", settings.federation.secure_sums, expected
+                )
         return settings
 
     @contextmanager
@@ -116,6 +136,8 @@ class NodeSettings(Table):
                 yield
             except InvalidSetting as wrong:
                 name = f"federation.{wrong.name}"
+                if " " in wrong.name:  # no key, but what follows from several
+                    name = wrong.name
                 if wrong.name in _RULE_OPTIONS:
                     name = f"federation.rule_options.{wrong.name}"
                 if wrong.name == "n":
@@ -148,24 +170,40 @@ class NodeSettings(Table):
         """Shards that an update is cut into."""
         return self.federation.shards or self.start_with
 
+    @cached_property
+    def secure(self) -> SecureSums | None:
+        """What is agreed on secure sums, if there are any."""
+        try:
+            return self.federation.secure()
+        except InvalidSetting as wrong:
+            raise InvalidSetting(f"federation.{wrong.name}", wrong.value, wrong.expected) from None
+
+    @property
+    def min_included(self) -> int:
+        """Fewest clients whose mean is published."""
+        usual = 3 if self.secure is None else self.secure.least_included
+        given = self.federation.min_included
+        return usual if given is None else given
+
     @property
     def quorum(self) -> int:
         """Clients without which a segment is not closed at the deadline."""
-        usual = max(self.federation.min_included, self.start_with // 2 + 1)
+        usual = max(self.min_included, self.start_with // 2 + 1)
         return self.federation.quorum or usual
 
     def agreement(self, n: int, initial_digest: str = "") -> Settings:
         """What the members agree on, for a model of ``n`` coordinates and its digest."""
         ours = self.federation
-        same = ("min_included", "close_after", "catch_up_after", "retry_every", "history", "seed",
-                "name")  # fmt: skip
+        same = ("close_after", "catch_up_after", "retry_every", "history", "seed", "name")
         with self._located():
             agreed = Settings(
                 n=n,
                 plan=RandomPlan(self.shards),
                 rule=ours.server_rule(),
                 scheme=self._scheme(),
+                secure=self.secure,
                 precision=FixedPoint(value_range=ours.value_range),
+                min_included=self.min_included,
                 quorum=self.quorum,
                 initial=initial_digest,
                 segment_size=self._segment_size(n)
@@ -225,6 +263,12 @@ class NodeSettings(Table):
         checked_name(name, "node.name")
         given = _examples(name, values or {}) | dict(values or {})
         return explained(NodeSettings, put(NodeSettings, {}, given))
+
+
+def usual_secure_sums(members: int) -> str:
+    """What a new federation of so many members agrees on."""
+    enough = 1 + Threshold.parse(USUAL_SECURE_SUMS).seats
+    return USUAL_SECURE_SUMS if SECURE_READY and members >= enough else "none"
 
 
 def shard_sizes(agreed: Settings) -> list[int]:

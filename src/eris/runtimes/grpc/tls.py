@@ -71,6 +71,16 @@ class Identity:
     def _own(self) -> x509.Certificate:
         return pem.certificates(self.certificate)[0]
 
+    def statement_signer(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        """What key statements are signed with, and the certificate that shows it."""
+        key = pem.private_key(self.key)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise BadIdentity(
+                f"{self.key} is no key on an elliptic curve, which secure sums need; "
+                "take one that `eris ca issue` made"
+            )
+        return self._own, key
+
     def server_credentials(self) -> grpc.ServerCredentials:
         """For a server that lets in only who has a certificate of the authority."""
         pair = (pem.read(self.key), pem.read(self.certificate))
@@ -133,12 +143,16 @@ def peer_identity(context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, str
 
 @dataclass(frozen=True)
 class IssuedCertificate:
-    """A certificate that an authority signed, as its ``issued.json`` has it."""
+    """A certificate that an authority signed, as its ``issued.json`` has it.
+
+    ``party`` is whose the member is; empty: its own.
+    """
 
     name: str
     serial: str
     fingerprint: str
     not_after: datetime
+    party: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,8 +168,7 @@ def create_authority(
     folder: Path, federation: str, *, days: int = 3650, now: datetime | None = None
 ) -> None:
     """Make a federation's authority: ``ca.pem`` goes to all members, ``ca.key`` to nobody."""
-    if not federation.strip() or not federation.isprintable() or len(federation) > 64:
-        raise InvalidSetting("federation", federation, "a name of 1 to 64 printable characters")
+    _check_words("federation", federation)
     period = _period(days, now)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _locked(folder):
@@ -192,13 +205,17 @@ def issue(
     days: int = 825,
     out: Path | None = None,
     renew: bool = False,
+    party: str | None = None,
     now: datetime | None = None,
 ) -> Issued:
     """Sign a member's certificate: ``NAME.pem``, ``NAME.key`` and ``ca.pem`` in ``out``.
 
     A name is issued once. To ``renew`` signs the same public key again, known from the key or the
-    old certificate in ``out``: the key itself need not be with the authority any more.
+    old certificate in ``out``: the key itself need not be with the authority any more. ``party`` is
+    whose the member is, where one organisation has several; a renewal keeps it.
     """
+    if party is not None:
+        _check_words("party", party)
     names = [x509.DNSName(checked_name(name)), *(_host(host) for host in hosts)]
     begin, end = _period(days, now)
     authority, signing_key = _authority(folder, now or datetime.now(UTC))
@@ -214,9 +231,10 @@ def issue(
             key = ec.generate_private_key(ec.SECP256R1())
             public = key.public_key()
         period = begin, min(end, authority.not_valid_after_utc)
-        certificate = _leaf(authority, names, public, period).sign(signing_key, SHA256())
+        whose = party or (last.party if last is not None else "")
+        certificate = _leaf(authority, names, public, period, whose).sign(signing_key, SHA256())
         serial, until = f"{certificate.serial_number:x}", certificate.not_valid_after_utc
-        record = IssuedCertificate(name, serial, fingerprint(public), until)
+        record = IssuedCertificate(name, serial, fingerprint(public), until, whose)
         # Recorded first: a certificate that nobody remembers is worse than a line without one.
         _record(folder, [*records, record])
         if key is not None:
@@ -243,6 +261,7 @@ def issued(folder: Path) -> list[IssuedCertificate]:
                 serial=str(line["serial"]),
                 fingerprint=str(line["fingerprint"]),
                 not_after=datetime.fromisoformat(line["not_after"]),
+                party=str(line.get("party", "")),
             )
             for line in json.loads(pem.read(path))
         ]
@@ -317,6 +336,12 @@ def _check_authority(folder: Path) -> Path:
     return path
 
 
+def _check_words(what: str, words: str) -> None:
+    """Refuse what a certificate's subject cannot hold."""
+    if not words.strip() or not words.isprintable() or len(words) > 64:
+        raise InvalidSetting(what, words, "a name of 1 to 64 printable characters")
+
+
 def _host(host: str) -> x509.GeneralName:
     if (address := ip(host)) is not None:
         return x509.IPAddress(address)
@@ -338,14 +363,16 @@ def _leaf(
     names: Sequence[x509.GeneralName],
     public: ec.EllipticCurvePublicKey,
     period: tuple[datetime, datetime],
+    party: str,
 ) -> x509.CertificateBuilder:
     organisation = authority.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    unit = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, party)] if party else []
     common = x509.NameAttribute(NameOID.COMMON_NAME, names[0].value)
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     known = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(known)
     return (
-        _builder(x509.Name([*organisation, common]), authority.subject, public, period)
+        _builder(x509.Name([*organisation, *unit, common]), authority.subject, public, period)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(both), critical=False)
