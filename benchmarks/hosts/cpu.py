@@ -21,10 +21,10 @@ TICKS = os.sysconf("SC_CLK_TCK")
 EVERY_S = 0.5
 
 
-def seconds_of_descendants(root: int | None = None) -> float:
-    """CPU seconds of all that a process has started (ours, if none is named), ended or not."""
-    root = os.getpid() if root is None else root
-    children, used = defaultdict(list), {}
+def ticks_of_processes() -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Of every process its ticks (own, and of children it has waited for), and its children."""
+    children: dict[int, list[int]] = defaultdict(list)
+    used = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -37,12 +37,28 @@ def seconds_of_descendants(root: int | None = None) -> float:
         children[int(fields[1])].append(pid)
         # utime, stime, cutime, cstime: fields 14 to 17 of proc(5).
         used[pid] = [int(ticks) for ticks in fields[11:15]]
-    total, left = sum(used[root][2:]), list(children[root])
+    return used, children
+
+
+def descendants(children: dict[int, list[int]]) -> list[int]:
+    """All processes that ours has started, and those that they have."""
+    found, left = [], list(children[os.getpid()])
     while left:
-        pid = left.pop()
-        total += sum(used[pid])
-        left += children[pid]
-    return total / TICKS
+        found.append(left.pop())
+        left += children[found[-1]]
+    return found
+
+
+def count_of_descendants() -> int:
+    """How many processes of ours there are besides this one."""
+    return len(descendants(ticks_of_processes()[1]))
+
+
+def seconds_of_descendants() -> float:
+    """CPU seconds of all that this process has started, ended or not."""
+    used, children = ticks_of_processes()
+    total = sum(used[os.getpid()][2:])
+    return (total + sum(sum(used[pid]) for pid in descendants(children))) / TICKS
 
 
 class CpuMeter:

@@ -18,13 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hosts.certificates import Certificates, issue
+from benchmarks.hosts.cpu import count_of_descendants
 from benchmarks.hosts.places import Place, ended_at_last, environment
 from benchmarks.peers.environments import FLOWER
 
 FEDAVG, SECAGG = "flower_app", "flower_secagg_app"
 """Apps of ours: modules beside this one that run in Flower's environment."""
 PORT = 8000
-POLL_S = 0.2
+POLL_S, LOOK_S = 0.2, 1.0
+MOST_PROCESSES = 8
+"""Of a place. A client that does not come up in time is started again, and yet again: on two
+starved cores a hundred of them have been seen, each too slow because of the others."""
 START_S = 180.0
 """The SuperLink imports for seconds, and longer on a busy machine."""
 PROJECT = """
@@ -76,7 +80,11 @@ def flower_report(
             started.check()
             if time.monotonic() - began > deadline_s:
                 raise SystemExit(f"Flower took longer than {deadline_s:.0f} s\n{started.said()}")
-            time.sleep(POLL_S)
+            if count_of_descendants() > MOST_PROCESSES * len(places):
+                raise SystemExit(
+                    "Flower starts clients faster than they come up: too busy a machine"
+                )
+            time.sleep(LOOK_S)
         return json.loads(report.read_text(encoding="utf-8"))
 
 
