@@ -125,7 +125,7 @@ def nodes_run(
         ends = eris_round_ends(places, parameters, MEMBERS, rounds, charter, killed=killed)
     counted = ends[-SETTLED - 1 :] if killed else ends[1:]
     seconds = tuple(after - before for before, after in pairwise(counted))
-    return Run(seconds, meter.between(counted[0], counted[-1]) / len(seconds))
+    return Run(parameters, seconds, meter.between(counted[0], counted[-1]) / len(seconds))
 
 
 def sent_by(hosts: Sequence[Namespace]) -> int:
@@ -286,7 +286,8 @@ def main() -> None:
     report(found, Console(width=120, markup=False))
     # A try has other sizes: nobody is to take it for a measurement.
     kind = "secure" if plan.sizes == Plan().sizes else "secure (other sizes)"
-    print(json.dumps({"benchmark": kind, "figures": figures(found), "refused": found.refused}))
+    refused = sorted(found.refused)
+    print(json.dumps({"benchmark": kind, "figures": figures(found), "refused": refused}))
 
 
 if __name__ == "__main__":

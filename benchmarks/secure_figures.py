@@ -31,6 +31,7 @@ STARTS = 1_000
 class Run:
     """Rounds that count: their seconds, and of a round CPU seconds and bytes of all members."""
 
+    parameters: int
     seconds: tuple[float, ...]
     cpu_s: float
     sent: float = 0.0
@@ -81,12 +82,15 @@ def secagg_seconds(run: SecAggRun, dropouts: int = 0) -> float:
 def figures(found: Found) -> dict[str, float]:
     """The ratios, as far as their parts were measured; those of the largest size have no suffix."""
     out: dict[str, float] = {}
-    for name, run in found.cpu.items():
-        if name != PLAIN and PLAIN in found.cpu:
-            out[f"cpu_over_plain_{name}"] = run.cpu_s / found.cpu[PLAIN].cpu_s
-    for name, cpu_s in found.engine.items():
-        if name != PLAIN and PLAIN in found.engine:
-            out[f"engine_cpu_over_plain_{name}"] = cpu_s / found.engine[PLAIN]
+    for where, cpu in (
+        ("cpu", {name: run.cpu_s for name, run in found.cpu.items()}),
+        ("engine_cpu", found.engine),
+    ):
+        for name, cpu_s in cpu.items():
+            if name == PLAIN:
+                out[f"{where}_plain_s"] = cpu_s
+            elif PLAIN in cpu:
+                out[f"{where}_over_plain_{name}"] = cpu_s / cpu[PLAIN]
     largest = max([n for n, _ in found.links] + list(found.secagg), default=0)
 
     def put(name: str, parameters: int, value: float) -> None:
@@ -129,19 +133,19 @@ def nodes_table(found: Found) -> Table:
     for name in ("n", "variant", "rounds", "s/round", "limit s", "÷ limit", "CPU s", "MB sent"):
         out.add_column(name, justify="right")
 
-    def row(where: str, n: str, variant: str, run: Run, limit: float | None) -> None:
+    def row(where: str, variant: str, run: Run, limit: float | None) -> None:
         out.add_row(
-            where, n, variant, str(len(run.seconds)), f"{run.median_s:.2f}",
+            where, f"{run.parameters:,}", variant, str(len(run.seconds)), f"{run.median_s:.2f}",
             f"{limit:.2f}" if limit else "", f"{run.median_s / limit:.3f}" if limit else "",
             f"{run.cpu_s:.2f}", f"{run.sent / 1e6:.1f}" if run.sent else "",
         )  # fmt: skip
 
     for variant, run in found.cpu.items():
-        row("loopback", "", variant, run, None)
+        row("loopback", variant, run, None)
     for (n, variant), run in found.links.items():
-        row("100 Mbit/s", f"{n:,}", variant, run, limit_s(n, variant))
+        row("100 Mbit/s", variant, run, limit_s(n, variant))
     for (number, variant), run in found.killed.items():
-        row(f"100 Mbit/s, {number} killed", "", variant, run, None)
+        row(f"100 Mbit/s, {number} killed", variant, run, None)
     return out
 
 

@@ -38,15 +38,19 @@ def secagg(*rounds: tuple[float, int]) -> SecAggRun:
 def measurements() -> Found:
     """A whole set: plain rounds of 6 s at ten million coordinates, and the rest in proportion."""
     found = Found()
-    found.cpu = {"plain": Run((1.0,), 2.0), "8b": Run((1.0,), 4.0), "4b_noise": Run((1.0,), 5.0)}
+    found.cpu = {
+        "plain": Run(10**6, (1.0,), 2.0),
+        "8b": Run(10**6, (1.0,), 4.0),
+        "4b_noise": Run(10**6, (1.0,), 5.0),
+    }
     found.engine = {"plain": 0.05, "4b": 0.1}
     found.links = {
-        (10**7, "plain"): Run((6.0, 5.6, 9.0), 3.0, 560e6),
-        (10**7, "8b"): Run((10.8,), 5.0, 1e9),
-        (10**6, "plain"): Run((0.6,), 0.4),
-        (10**6, "4b"): Run((0.72,), 0.5),
+        (10**7, "plain"): Run(10**7, (6.0, 5.6, 9.0), 3.0, 560e6),
+        (10**7, "8b"): Run(10**7, (10.8,), 5.0, 1e9),
+        (10**6, "plain"): Run(10**6, (0.6,), 0.4),
+        (10**6, "4b"): Run(10**6, (0.72,), 0.5),
     }
-    found.killed = {(1, "plain"): Run((5.0,), 3.0), (1, "4b"): Run((6.0,), 3.5)}
+    found.killed = {(1, "plain"): Run(10**7, (5.0,), 3.0), (1, "4b"): Run(10**7, (6.0,), 3.5)}
     found.secagg = {
         1000: secagg((60.0, 0), (50.0, 0)),
         10**7: secagg((300.0, 0), (160.0, 0), (158.0, 0), (120.0, 1)),
@@ -61,8 +65,10 @@ def measurements() -> Found:
 def test_figures_are_ratios_of_medians_and_those_of_the_largest_size_have_no_suffix() -> None:
     assert figures(measurements()) == pytest.approx(
         {
+            "cpu_plain_s": 2.0,
             "cpu_over_plain_8b": 2.0,
             "cpu_over_plain_4b_noise": 2.5,
+            "engine_cpu_plain_s": 0.05,
             "engine_cpu_over_plain_4b": 2.0,
             "vs_own_limit_plain": 6.0 / 5.6,
             "vs_own_limit_8b": 10.8 / 10.0,
@@ -88,7 +94,7 @@ def test_figures_are_ratios_of_medians_and_those_of_the_largest_size_have_no_suf
 
 def test_what_was_not_measured_has_no_figure() -> None:
     assert figures(Found()) == {}
-    assert figures(Found(cpu={"8b": Run((1.0,), 4.0)})) == {}
+    assert figures(Found(cpu={"8b": Run(10**6, (1.0,), 4.0)})) == {}
     alone = Found(secagg={10**6: secagg((99.0, 0))})
     assert figures(alone) == {"secagg_vs_bound": round(99 / 7.68, 4)}
 
@@ -130,7 +136,7 @@ def test_a_variant_that_is_refused_is_noted_and_the_others_are_measured(
     def run(places: Any, n: int, rounds: int, charter: Mapping[str, Any], killed: int = 0) -> Run:
         if charter.get("ring_bytes") == 4:
             raise InvalidSetting("ring_bytes", 4, "8")
-        return Run((1.0,), float(len(charter)))
+        return Run(n, (1.0,), float(len(charter)))
 
     monkeypatch.setattr(secure, "nodes_run", run)
     measuring = Measuring(Plan(), say=lambda text: None)
