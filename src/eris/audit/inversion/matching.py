@@ -88,7 +88,7 @@ class Matching:
     @property
     def classes(self) -> int:
         """How many outputs the model has."""
-        with torch.no_grad():
+        with torch.no_grad(), self._refusing():
             outputs = self.simulation.outputs(torch.zeros(1, *self.shape))
         if outputs.dim() != 2:
             expected = "(1, classes): label inference is for classifiers"
