@@ -17,7 +17,7 @@ export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
 .PHONY: help setup demo test test-processors check format proto fuzz faults soak kills test-hosts data bench \
-        bench-simulation bench-growth bench-network bench-memory bench-audit bench-reconstruction audits clean
+        bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -93,6 +93,9 @@ bench-growth: setup ## How a round's cost grows with clients and coordinates
 
 bench-network: setup ## Nodes on 100 Mbit/s links beside the limit and Flower (needs root)
 	$(BIN)/python benchmarks/network.py
+
+bench-secure: setup ## Secure sums beside plain rounds, their limit and Flower's SecAgg+ (needs root; an hour)
+	$(BIN)/python benchmarks/secure.py
 
 bench-memory: setup ## What a node holds beyond the model's own vectors (needs 16 GB of memory)
 	$(BIN)/python benchmarks/memory.py

@@ -41,7 +41,7 @@ def largest(parameters: int, members: int, rounds: int = 2) -> int:
     """The largest peak among the nodes of a federation."""
     with tempfile.TemporaryDirectory(prefix="eris-memory-") as folder:
         places = [Loopback()] * members
-        federation = prepared(Path(folder) / "nodes", places, parameters, members, None, rounds)
+        federation = prepared(Path(folder) / "nodes", places, parameters, members, rounds)
         with federation:
             for name in federation.names:
                 federation.start(name)

@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 import statistics
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from benchmarks.hosts.places import ROOT, Place
 
@@ -20,6 +22,14 @@ from eris.core.errors import ErisError
 from eris.experiments.federations.processes import LocalFederation
 
 PATIENCE = 600.0
+POLL_S = 0.1
+KILLED_IN = 3
+IMPATIENT = {
+    "federation.close_after": 10.0,
+    "federation.catch_up_after": 12.0,
+    "membership.lease": 5.0,
+}
+"""Where nodes are killed, the others are not to wait for minutes."""
 
 
 class NodesFailed(ErisError):
@@ -37,16 +47,52 @@ def eris_round_times(
 
     ``kept_fraction`` is DSC's p, None for dense updates. Everything is stopped before it returns.
     """
+    charter = {} if kept_fraction is None else {"kept_fraction": kept_fraction}
+    ends = eris_round_ends(hosts, parameters, aggregators, rounds, charter)
+    return [after - before for before, after in pairwise(ends)]
+
+
+def eris_round_ends(
+    hosts: Sequence[Place],
+    parameters: int,
+    aggregators: int,
+    rounds: int,
+    charter: Mapping[str, Any],
+    *,
+    killed: int = 0,
+) -> list[float]:
+    """When round 1 began and when each round ended, in seconds since 1970.
+
+    ``charter`` are further words of ``[federation]``, the same at all nodes. The last ``killed``
+    nodes are killed early in round :data:`KILLED_IN`; the others go on, and it is they who count.
+    """
     with tempfile.TemporaryDirectory(prefix="eris-bench-") as folder:
-        federation = prepared(Path(folder) / "nodes", hosts, parameters, aggregators,
-                              kept_fraction, rounds)  # fmt: skip
+        values = {f"federation.{word}": value for word, value in charter.items()}
+        if killed:
+            values |= IMPATIENT
+        federation = prepared(Path(folder) / "nodes", hosts, parameters, aggregators, rounds,
+                              values)  # fmt: skip
         with federation:
             for name, host in zip(federation.names, hosts, strict=True):
                 federation.start(name, prefix=host.command([]))
-            for name in federation.names:
+            staying = federation.names[: len(hosts) - killed]
+            if killed:
+                _wait_for_round(federation, KILLED_IN)
+                for name in federation.names[len(staying) :]:
+                    federation.kill(name)
+            for name in staying:
                 if federation.processes[name].wait(PATIENCE):
                     raise NodesFailed(f"{name} failed:\n{federation.log(name)}")
-            return round_times(federation, rounds)
+            return round_ends(federation, staying, rounds, whole=not killed)
+
+
+def _wait_for_round(federation: LocalFederation, round: int) -> None:
+    """Until the first node has begun a round."""
+    first = federation.names[0]
+    while not any(line["round"] >= round for line in federation.events(first, "began")):
+        if not federation.running(first):
+            raise NodesFailed(f"{first} ended early:\n{federation.log(first)}")
+        time.sleep(POLL_S)
 
 
 def prepared(
@@ -54,10 +100,13 @@ def prepared(
     hosts: Sequence[Place],
     parameters: int,
     aggregators: int,
-    kept_fraction: float | None,
     rounds: int,
+    more: Mapping[str, Any] | None = None,
 ) -> LocalFederation:
-    """Nodes that are ready to be started; the first ``aggregators`` own one shard each."""
+    """Nodes that are ready to be started; the first ``aggregators`` own one shard each.
+
+    ``more`` are further settings of all nodes, by their keys.
+    """
     names = [f"node-{number}" for number in range(len(hosts))]
     values = {
         "federation.rounds": rounds,
@@ -69,9 +118,8 @@ def prepared(
         "federation.catch_up_after": 150.0,
         "membership.lease": 60.0,
         "checkpoint.every_seconds": 3600.0,
+        **(more or {}),
     }
-    if kept_fraction is not None:
-        values["federation.kept_fraction"] = kept_fraction
     own = {
         name: {
             "training.options": {"parameters": parameters, "seed": number},
@@ -85,18 +133,22 @@ def prepared(
     return federation
 
 
-def round_times(federation: LocalFederation, rounds: int) -> list[float]:
-    """When the slowest member was through with each round, one after another."""
+def round_ends(
+    federation: LocalFederation, names: Sequence[str], rounds: int, *, whole: bool
+) -> list[float]:
+    """When the slowest of some members was through with each round.
+
+    ``whole``: refuse rounds that are not of everyone.
+    """
     began: dict[int, list[float]] = {}
-    for name in federation.names:
+    for name in names:
         for line in federation.journal(name):
             if line["event"] in ("began", "done"):
                 when = datetime.fromisoformat(line["time"]).timestamp()
                 began.setdefault(line["round"], []).append(when)
-            if line["event"] == "round" and line["included"] < 1:
+            if whole and line["event"] == "round" and line["included"] < 1:
                 raise NodesFailed(f"{name}: round {line['round']} was not whole: {line}")
-    ends = [max(began[number]) for number in range(1, rounds + 2)]
-    return [after - before for before, after in pairwise(ends)]
+    return [max(began[number]) for number in range(1, rounds + 2)]
 
 
 def main() -> None:

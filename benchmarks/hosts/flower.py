@@ -1,7 +1,7 @@
-"""Flower 1.41.0 on the same hosts: a SuperLink, a SuperNode a client, FedAvg over TLS.
+"""Flower 1.41.0 on the same hosts: a SuperLink, a SuperNode a client, TLS; FedAvg or SecAgg+.
 
-The SuperLink has the last host to itself. That a client is a process started in every round is
-Flower's own way to run it, so its start counts; making the random arrays does not.
+The SuperLink has the last host to itself. That a client is a process started for every message to
+it is Flower's own way to run it, so its start counts; making the random arrays does not.
 """
 
 from __future__ import annotations
@@ -12,16 +12,23 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from benchmarks.hosts.certificates import Certificates, issue
+from benchmarks.hosts.cpu import count_of_descendants
 from benchmarks.hosts.places import Place, ended_at_last, environment
 from benchmarks.peers.environments import FLOWER
 
+FEDAVG, SECAGG = "flower_app", "flower_secagg_app"
+"""Apps of ours: modules beside this one that run in Flower's environment."""
 PORT = 8000
-POLL_S = 0.2
+POLL_S, LOOK_S = 0.2, 1.0
+MOST_PROCESSES = 8
+"""Of a place. A client that does not come up in time is started again, and yet again: on two
+starved cores a hundred of them have been seen, each too slow because of the others."""
 START_S = 180.0
 """The SuperLink imports for seconds, and longer on a busy machine."""
 PROJECT = """
@@ -34,8 +41,8 @@ dependencies = []
 publisher = "benchmark"
 
 [tool.flwr.app.components]
-serverapp = "flower_app:server"
-clientapp = "flower_app:client"
+serverapp = "APP:server"
+clientapp = "APP:client"
 
 [tool.flwr.app.config]
 """
@@ -44,28 +51,41 @@ clientapp = "flower_app:client"
 def flower_round_times(
     places: Sequence[Place], parameters: int, rounds: int, *, deadline_s: float
 ) -> list[float]:
-    """Seconds of each round less training; all places but the last are clients."""
+    """Seconds of each round of FedAvg less training; all places but the last are clients."""
+    wanted = {"parameters": parameters, "rounds": rounds}
+    found = flower_report(places, FEDAVG, wanted, deadline_s=deadline_s)
+    return [float(seconds) for seconds in found]
+
+
+def flower_report(
+    places: Sequence[Place], app: str, wanted: Mapping[str, int | str], *, deadline_s: float
+) -> Any:
+    """What an app of ours reports at its end; all places but the last are clients."""
     *clients, middle = places
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
         certificates = issue(folder, [middle.address, "127.0.0.1"])
         report = folder / "report.json"
-        wanted = {"clients": len(clients), "parameters": parameters, "rounds": rounds}
-        app = write_app(folder / "app", {**wanted, "report": str(report)})
+        wanted = {**wanted, "clients": len(clients), "report": str(report)}
+        project = write_app(folder / "app", wanted, app)
         home = write_connection(folder / "home", middle.address, certificates)
         started = _Processes(folder, home, running)
         started.run(middle, "superlink", superlink(middle.address, certificates))
         _wait_for_port(middle, started)
         for number, client in enumerate(clients):
             started.run(client, f"client{number}", supernode(middle.address, certificates))
-        started.run(middle, "run", ["flwr", "run", str(app), "benchmark"], ends=True)
+        started.run(middle, "run", ["flwr", "run", str(project), "benchmark"], ends=True)
         began = time.monotonic()
         while not report.exists():
             started.check()
             if time.monotonic() - began > deadline_s:
                 raise SystemExit(f"Flower took longer than {deadline_s:.0f} s\n{started.said()}")
-            time.sleep(POLL_S)
-        return [float(seconds) for seconds in json.loads(report.read_text(encoding="utf-8"))]
+            if count_of_descendants() > MOST_PROCESSES * len(places):
+                raise SystemExit(
+                    "Flower starts clients faster than they come up: too busy a machine"
+                )
+            time.sleep(LOOK_S)
+        return json.loads(report.read_text(encoding="utf-8"))
 
 
 def superlink(address: str, certificates: Certificates) -> list[str]:
@@ -88,12 +108,13 @@ def supernode(address: str, certificates: Certificates) -> list[str]:
     ]  # fmt: skip
 
 
-def write_app(folder: Path, config: dict[str, int | str]) -> Path:
-    """The app as a project of its own, with what it is to do."""
+def write_app(folder: Path, config: Mapping[str, int | str], app: str = FEDAVG) -> Path:
+    """An app as a project of its own, with what it is to do."""
     folder.mkdir()
-    shutil.copy(Path(__file__).with_name("flower_app.py"), folder)
+    shutil.copy(Path(__file__).with_name(f"{app}.py"), folder)
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in config.items())
-    (folder / "pyproject.toml").write_text(PROJECT + lines, encoding="utf-8")
+    project = PROJECT.replace("APP:", f"{app}:") + lines
+    (folder / "pyproject.toml").write_text(project, encoding="utf-8")
     return folder
 
 

@@ -1,4 +1,7 @@
-"""A learner whose update is noise, ready at once: what is left of a round is its messages."""
+"""A learner whose update is noise, ready at once: what is left of a round is its messages.
+
+Values stay within ±0.125, so that four bytes a word of a masked sum have places left for them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ class Noise:
     """One random vector for all rounds."""
 
     def __init__(self, parameters: int, seed: int) -> None:
-        self._vector = np.random.default_rng(seed).standard_normal(parameters, np.float32)
+        drawn = np.random.default_rng(seed).random(parameters, np.float32)
+        self._vector = drawn / np.float32(4) - np.float32(0.125)
 
     def initial(self) -> Vector:
         return np.zeros(len(self._vector), np.float32)

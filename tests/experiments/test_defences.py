@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from eris.audit.inversion import Ggl
+from eris.audit.inversion.generator import PrincipalComponents
 from eris.audit.inversion.matching import Matching
 from eris.audit.inversion.search import Attempt, SearchBudget, Tell
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
+from eris.core.vectors import Vector
 from eris.experiments.audits import defences
 from eris.experiments.audits.defence_lines import DEFENCES
 from eris.experiments.audits.defences import DefenceSettings, line, lines, shown_as, summary
@@ -24,6 +28,17 @@ from support.lpips import use_stand_in
 
 COUNT = 16
 PARAMETERS = 650
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A mechanism that nobody is told of."""
+
+    inner: Any
+
+    def __call__(self, update: Vector, stream: Stream) -> Vector:
+        made: Vector = self.inner(update, stream)
+        return made
 
 
 class Looking:
@@ -109,6 +124,18 @@ def test_a_server_is_sent_gradients(tiny: ImageClients) -> None:
     ((values, _),) = attack.true
     found = np.stack([gradient(tiny, place) for place in range(COUNT)])
     assert np.allclose(values.numpy(), found, atol=1e-6)
+
+
+def test_ggl_knows_that_updates_are_clipped(tiny: ImageClients) -> None:
+    """Who takes a clipped gradient for a short one looks for another picture."""
+    line_ = Defence("clipped", mechanism=ClippedNoise(0.05, 1e-4))
+    prior = PrincipalComponents.of(tiny.images, COUNT - 1)
+    attack, budget = Ggl(prior, divergence=0.0), SearchBudget(30)
+    errors = []
+    for told in (line_, replace(line_, mechanism=Unknown(line_.mechanism))):
+        (shown,) = attacked(told, tiny, attack, "mask-aware", budget, 0, lambda share: None)
+        errors.append(float(np.square(shown.found - shown.originals).mean()))
+    assert errors[0] < 0.5 * errors[1]
 
 
 def test_of_top_k_the_largest_are_seen(tiny: ImageClients) -> None:

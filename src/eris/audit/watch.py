@@ -26,7 +26,7 @@ from eris.protocol.authority.standing import Scheduled
 from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
 from eris.protocol.round.replica import Replica
-from eris.protocol.schemes import Scheme
+from eris.protocol.schemes import Coding, Rotated, Scheme
 from eris.protocol.secure.simulated import Opener
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
@@ -147,6 +147,11 @@ class Sight:
     def placed(self, vector: Vector) -> Vector:
         """A gradient or a model where the coordinates of pieces point into it."""
         return self._known.agreement.coding.enter(vector)
+
+    @property
+    def basis(self) -> Coding | None:
+        """What leads where the coordinates of pieces point, if that is not the model's own."""
+        return self._known.agreement.coding if isinstance(self.scheme, Rotated) else None
 
     @property
     def published(self) -> NDArray[np.bool_]:

@@ -248,7 +248,16 @@ def eris_physical_limit(
     8.0
     """
     loads = eris_link_loads(upload_bytes, download_bytes, clients, aggregators, shares=shares)
-    up, down = links.client_up(clients), links.client_down(clients)
+    return slowest_link(loads, links)
+
+
+def slowest_link(loads: Sequence[tuple[float, float]], links: Links) -> float:
+    """Seconds of the most loaded direction, for the bytes on each client's (uplink, downlink).
+
+    >>> slowest_link([(8.0, 8.0), (4.0, 12.0)], Links(up=2.0, down=4.0))
+    4.0
+    """
+    up, down = links.client_up(len(loads)), links.client_down(len(loads))
     return max(
         max(sent / u, fetched / d) for (sent, fetched), u, d in zip(loads, up, down, strict=True)
     )

@@ -162,6 +162,7 @@ def test_bad_input_says_what_to_do() -> None:
     refused("mode is 'aware'.*mask-aware", mode="aware")
     refused("differentiate twice.*replace the layer", model=OnceOnly(), labels=[1])
     refused("image", attack="cosine", shape=(4,))
+    refused(r"takes inputs \(1, 1, 3, 3\)", shape=(1, 3, 3))
     refused("labels is '2 rows'; expected 1 rows", labels=[0, 1])
     with pytest.raises(InvalidSetting, match="restarts is 0; expected at least 1"):
         SearchBudget(5, restarts=0)

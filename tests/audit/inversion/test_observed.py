@@ -103,6 +103,19 @@ def test_a_member_has_the_gradient_of_everybodys_samples() -> None:
     assert np.allclose(found.values, gradient(subject, found.clients), atol=1e-5)
 
 
+def test_in_a_rotated_basis_updates_and_means_are_turned_gradients() -> None:
+    subject, records = recorded("eris", aggregators=1, kept_fraction=0.5, basis="rotated")
+    sight = sight_of(subject, records, "aggregator:0")
+    targets = list(contributions(sight, 0, frozenset({0}), range(CLIENTS), sparse=False))
+    published = mean(sight_of(subject, records, "member:5"), 0)
+    assert published is not None
+    for target in (*targets, published):
+        assert target.basis is not None
+        whole = target.basis.enter(gradient(subject, target.clients))
+        assert np.allclose(target.values, np.where(target.seen, whole, 0), atol=1e-5)
+    assert len(targets) == CLIENTS - 1
+
+
 def test_means_of_masks_that_differ_are_no_update() -> None:
     subject, records = recorded("eris", aggregators=1, masks="independent", kept_fraction=0.5)
     assert mean(sight_of(subject, records, "member:5"), 0) is None

@@ -6,6 +6,15 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from eris.core.combine import FixedPoint
+from eris.core.compress import RandP
+from eris.core.shards import RandomPlan
+from eris.protocol.schemes import scheme_for
+from eris.protocol.settings import Settings
+from eris.runtimes.grpc.rehearsal import rehearse
+
 PROGRAM = """
 import gc, json
 from collections import deque
@@ -91,3 +100,11 @@ def test_nothing_is_compiled_in_a_round_that_was_not_in_the_rehearsal() -> None:
     late = json.loads(done.stdout)
     assert len(late) > 5
     assert not {which: what for which, what in late.items() if what}
+
+
+@pytest.mark.parametrize("kept", [None, 0.02])
+@pytest.mark.parametrize("value_range", [0.125, 1e-6])
+def test_a_small_range_of_values_can_be_rehearsed(kept: float | None, value_range: float) -> None:
+    scheme = scheme_for(None if kept is None else RandP(kept))
+    precision = FixedPoint(value_range)
+    rehearse(Settings(n=9000, plan=RandomPlan(3), scheme=scheme, precision=precision))

@@ -24,7 +24,8 @@ MOST_TRIED = 128
 def row_means(matching: Matching) -> Tensor:
     """By target and class: the mean of the visible entries of its row; NaN if none is visible.
 
-    Where all biases are visible they stand for the rows: theirs is an h of 1.
+    Where all biases are visible they stand for the rows: theirs is an h of 1. Turned back from
+    another basis a single coordinate is mostly noise, the mean of a row is not.
     """
     flat, classes = matching.simulation.flat, matching.classes
     rows = [
@@ -37,10 +38,10 @@ def row_means(matching: Matching) -> Tensor:
         raise InvalidSetting("model to read labels off", type(flat.module).__name__, expected)
     place, shape = rows[-1]
     bias = slice(place.stop, place.stop + classes)
-    if bias in flat.places and matching.seen[:, bias].all():
-        return matching.values[:, bias]
-    values = matching.values[:, place].reshape(-1, *shape)
-    seen = matching.seen[:, place].reshape(-1, *shape)
+    told, visible = matching.by_parameter
+    if matching.basis is None and bias in flat.places and visible[:, bias].all():
+        return told[:, bias]
+    values, seen = (rows[:, place].reshape(-1, *shape) for rows in (told, visible))
     # In the oblivious mode a zero that was not seen counts like any other.
     count = seen.sum(2) if matching.mode == "mask-aware" else torch.full(seen.shape[:2], shape[1])
     return torch.where(seen.any(2), values.sum(2) / count, torch.nan)

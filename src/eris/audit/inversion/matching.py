@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from eris.audit.inversion.basis import OrthogonalBasis, entered, left
 from eris.audit.inversion.simulation import Simulation
 from eris.core.errors import InvalidSetting, one_of, require
 
@@ -51,6 +53,7 @@ class Matching:
 
     ``values`` are 0 where nothing was seen. Every target is ``samples`` inputs of ``shape``, of
     which all lie between ``low`` and ``high`` (numbers, or tensors that broadcast to ``shape``).
+    Coordinates are those of ``basis``, if there is one.
     """
 
     simulation: Simulation
@@ -61,11 +64,14 @@ class Matching:
     low: Tensor | float = 0.0
     high: Tensor | float = 1.0
     mode: Mode = "mask-aware"
+    basis: OrthogonalBasis | None = None
 
     def __post_init__(self) -> None:
         require(self.mode in get_args(Mode), "mode", self.mode, one_of(get_args(Mode), self.mode))
         require(self.samples >= 1, "samples", self.samples, "at least 1 that the client has")
         size = self.simulation.flat.trained
+        if self.basis is not None:
+            size = len(self.basis.enter(np.zeros(size, np.float32)))
         for name, rows in (("update", self.values), ("mask", self.seen)):
             if rows.shape[1:] != (size,):
                 expected = f"{size:,}, one a parameter of the model"
@@ -82,7 +88,7 @@ class Matching:
     @property
     def classes(self) -> int:
         """How many outputs the model has."""
-        with torch.no_grad():
+        with torch.no_grad(), self._refusing():
             outputs = self.simulation.outputs(torch.zeros(1, *self.shape))
         if outputs.dim() != 2:
             expected = "(1, classes): label inference is for classifiers"
@@ -99,14 +105,25 @@ class Matching:
         """Σ g² of what was seen: what a loss of nothing but zeros would be."""
         return self.values.square().sum(1)
 
+    @property
+    def by_parameter(self) -> tuple[Tensor, Tensor]:
+        """The values where the model has its parameters, and which of them were seen.
+
+        Turned back from another basis, what was kept is p times the gradient and what the rest of
+        its block adds, whose sign is random: every coordinate is told a little.
+        """
+        if self.basis is None:
+            return self.values, self.seen
+        turned = left(self.values, self.basis)
+        return turned, torch.ones_like(turned, dtype=torch.bool)
+
     def rows(self, chosen: Tensor) -> Matching:
         """Some of the targets, in this order; one may come twice."""
         return self.with_rows(self.values[chosen], self.seen[chosen])
 
     def with_rows(self, values: Tensor, seen: Tensor) -> Matching:
         """The same question about other updates."""
-        return Matching(self.simulation, values, seen, self.shape, self.samples, self.low,
-                        self.high, self.mode)  # fmt: skip
+        return replace(self, values=values, seen=seen)
 
     def gradients(
         self, inputs: Tensor, targets: Tensor, distance: Distance, variables: list[Tensor],
@@ -117,7 +134,7 @@ class Matching:
         ``beside`` is what is to be made small as well.
         """
         with self._refusing():
-            found = distance(self.simulation.updates(inputs, targets), self.values, self.weights)
+            found = distance(self._updates(inputs, targets), self.values, self.weights)
             total = found if beside is None else found + beside()
             slopes = torch.autograd.grad(total.sum(), variables)
         return total.detach(), slopes
@@ -125,8 +142,12 @@ class Matching:
     def distances(self, inputs: Tensor, targets: Tensor, distance: Distance) -> Tensor:
         """The distances of all targets alone, for who searches without slopes."""
         with self._refusing():
-            found = self.simulation.updates(inputs, targets).detach()
+            found = self._updates(inputs, targets).detach()
             return distance(found, self.values, self.weights)
+
+    def _updates(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        found = self.simulation.updates(inputs, targets)
+        return found if self.basis is None else entered(found, self.basis)
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from eris.audit.inversion.basis import OrthogonalBasis
 from eris.audit.neighbour import NeighbourSight
 from eris.audit.watch import Sight
-from eris.core.errors import InvalidSetting
 from eris.core.vectors import Indices, Vector
 from eris.protocol.schemes import Grouped, Independent, Pruned
 
@@ -38,6 +38,8 @@ class ObservedUpdate:
     seen: np.ndarray[Any, np.dtype[np.bool_]]
     model: Vector
     """What the clients trained from."""
+    basis: OrthogonalBasis | None = None
+    """What the coordinates are of, if not the model's own."""
 
 
 def contributions(
@@ -53,7 +55,6 @@ def contributions(
         pieces = sight.pieces(client) if seen.any() and client not in own else None
         if pieces is None:
             continue
-        _check_basis(sight)
         told = sight.declared(client)
         chosen = np.repeat(seen, pieces.sizes)
         values = pieces.update[chosen] * np.float32(pieces.steps)
@@ -69,7 +70,6 @@ def mean(sight: Sight, observer: int) -> ObservedUpdate | None:
     # Where clients have masks of their own, every coordinate is the mean of others of them.
     if told is None or isinstance(sight.scheme, Independent | Grouped | Pruned):
         return None
-    _check_basis(sight)
     pieces = sight.pieces(told.clients[0], published=True)
     if pieces is None or pieces.published is None:
         return None
@@ -109,12 +109,10 @@ def _target(
     sight: Sight | NeighbourSight, observer: int, clients: tuple[int, ...], samples: int,
     steps: int, places: Indices, values: Vector, sparse: bool,
 ) -> ObservedUpdate:  # fmt: skip
-    whole, seen = np.zeros(len(sight.model), np.float32), np.zeros(len(sight.model), bool)
+    basis = sight.basis if isinstance(sight, Sight) else None
+    size = len(sight.model if basis is None else basis.enter(sight.model))
+    whole, seen = np.zeros(size, np.float32), np.zeros(size, bool)
     whole[places], seen[places] = values, values != 0 if sparse else True
-    return ObservedUpdate(observer, sight.round, clients, samples, steps, whole, seen, sight.model)
-
-
-def _check_basis(sight: Sight) -> None:
-    if not np.array_equal(sight.placed(sight.model), sight.model):
-        expected = "coordinates: in a rotated basis no inversion is built"
-        raise InvalidSetting("basis of the masks", "rotated", expected)
+    return ObservedUpdate(
+        observer, sight.round, clients, samples, steps, whole, seen, sight.model, basis
+    )

@@ -165,10 +165,14 @@ class Reconstruction:
     def _note(self, targets: Iterable[ObservedUpdate]) -> bool:
         """Keep those that are of few samples; false if there was none at all."""
         some = False
-        # Behind the parameters lie averaged statistics, which are no gradient.
-        size = self.samples.flat.trained
+        flat = self.samples.flat
         for target in targets:
             some = True
+            # Behind the parameters lie averaged statistics, which are no gradient.
+            size = flat.trained if target.basis is None else len(target.values)
+            if target.basis is not None and flat.trained < len(flat):
+                expected = "none in a rotated basis, which mixes them with the gradient"
+                raise InvalidSetting("averaged statistics", len(flat) - flat.trained, expected)
             if target.samples > MOST_SAMPLES:
                 self._why = f"of at least {target.samples} samples each"
             elif target.values[:size].any():
@@ -219,6 +223,7 @@ class Reconstruction:
             self._low,
             self._high,
             self.mode,
+            group[0].basis,
         )
         return search(
             self.attack, matching, self.budget, seed=self.seed,

@@ -42,7 +42,7 @@ from eris.training.flat import parameter_count
 from eris.training.torch import single_threaded
 
 FOLDER = "defences"
-ITERATIONS = {"cosine": 100}
+ITERATIONS = {"cosine": 100, "ggl": 100}
 """Of an attack, where its usual budget would take hours for all lines."""
 MEASURES = ("LPIPS", "SSIM", "SNR", "PSNR")
 

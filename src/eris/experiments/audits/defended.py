@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.audit.candidates import Candidates
+from eris.audit.inversion import Ggl
 from eris.audit.inversion.matching import Mode
 from eris.audit.inversion.recorded import Shown
 from eris.audit.inversion.search import Inversion, SearchBudget, Tell
@@ -115,6 +116,11 @@ class Defence:
         return cut or self.sparse
 
     @property
+    def clips(self) -> bool:
+        """Whether updates are cut to a length and get noise, which GGL models."""
+        return isinstance(self.mechanism, ClippedNoise) or self.method == "fedavg-ldp"
+
+    @property
     def how(self) -> str:
         """How it is had."""
         chosen = ", ".join(f"{name} {value}" for name, value in self.settings.items())
@@ -173,6 +179,8 @@ def _run(
     budget: SearchBudget | None, seed: int, tell: Tell,
 ) -> tuple[Shown, ...]:  # fmt: skip
     subject, records = record(defence, victims, seed)
+    if defence.clips and isinstance(attack, Ggl):
+        attack = replace(attack, defence="noisy")
     audit = Audit(
         subject, AuditOptions((defence.observer,), seed=seed), lambda done, of: tell(done / of),
         [lambda audit: reconstruction(attack, audit, mode=mode, sparse=defence.sparse,

@@ -224,14 +224,14 @@ def as_table(found: Sequence[Mapping[str, Any]], settings: VisibleSettings) -> T
 
 
 def draw(found: Sequence[Mapping[str, Any]], path: Path) -> Path:
-    """LPIPS against the share that is seen, a panel a data set; dotted: random numbers."""
+    """LPIPS against the share that is seen, a panel a data set; thin: random numbers."""
     names = list(dict.fromkeys(one["data"] for one in found))
     picture, axes = panels(len(names), 5 * len(names), 4.2)
     colours = {name: f"C{number}" for number, name in enumerate(ATTACKS)}
     for axis, data in zip(axes, names, strict=True):
         mine = [one for one in found if one["data"] == data]
         for attack in dict.fromkeys(one["attack"] for one in mine):
-            for mode, style in (("mask-aware", "o-"), ("oblivious", "s--")):
+            for mode, style, dotted in (("mask-aware", "o-", ":"), ("oblivious", "s--", "-.")):
                 chosen = [
                     one for one in mine
                     if one["attack"] == attack and (one["mode"] == mode or one["share"] == 1)
@@ -243,13 +243,16 @@ def draw(found: Sequence[Mapping[str, Any]], path: Path) -> Path:
                     [one["LPIPS"]["interval"] for one in chosen],
                     fmt=style, color=colours.get(attack), label=f"{attack}, {mode}", capsize=2,
                 )  # fmt: skip
-            control = sorted((one["share"], one["control LPIPS"]["mean"]) for one in chosen)
-            axis.plot(
-                [100 * share for share, _ in control], [value for _, value in control], ":",
-                color=colours.get(attack), label=f"{attack}, random numbers",
-            )  # fmt: skip
+                axis.plot(
+                    [100 * one["share"] for one in chosen],
+                    [one["control LPIPS"]["mean"] for one in chosen], dotted,
+                    color=colours.get(attack), linewidth=1,
+                    label=f"{attack}, {mode}, random numbers",
+                )  # fmt: skip
         axis.set(xscale="log", xlabel="coordinates seen, %", ylabel="LPIPS", title=data)
-    axes[0].legend(fontsize="x-small")
+    # The first panel has all attacks; beside the last one there is room.
+    handles, labels = axes[0].get_legend_handles_labels()
+    axes[-1].legend(handles, labels, fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
     return saved(picture, path)
 
 

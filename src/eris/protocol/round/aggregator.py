@@ -196,9 +196,9 @@ class Aggregator:
         waiting = [key for key, state in self._open.items() if state.collector.waiting]
         for key in waiting:
             state = self._open[key]
-            if self._overdue or len(state.heard) == len(self._clients):
+            if self._may_close(key) and (self._overdue or len(state.heard) == len(self._clients)):
                 state.until = min(state.until, now + settings.close_after)
-            if now >= state.until and self._may_close(key):
+            if now >= state.until:
                 results += self._close(key)
         if not waiting:
             self._offer_at = math.inf
@@ -254,9 +254,10 @@ class Aggregator:
     def wakes_at(self) -> float:
         """When :meth:`tick` has something to do; at once where a wait has yet to begin."""
         ends = [min(s.until, s.ask_at) for s in self._revealing.values()]
-        ends += [state.until for state in self._open.values() if state.collector.waiting]
-        if any(end == math.inf for end in ends):
+        waiting = [state for state in self._open.values() if state.collector.waiting]
+        if math.inf in ends or (waiting and self._offer_at == math.inf):
             return -math.inf
+        ends += [state.until for state in waiting]
         over = self._overdue or self._owned <= self._closed
         return min([math.inf if over else self._deadline, self._offer_at, *ends])
 

@@ -44,10 +44,12 @@ def _round(agreed: Settings) -> None:
     scheduled = (Scheduled(View(("one", "other"), (0, 1), owners, None, 1), 1),)
     standings = [Standing(me, scheduled, ("", ""), LOOKAHEAD, 0) for me in (0, 1)]
     model = np.zeros(agreed.n, np.float32)
+    # Far below what was agreed: a rotation may gather a block's values in one.
+    update = model + np.float32(agreed.precision.value_range / 64)
     members = [Member(agreed, standing, model, rounds=1) for standing in standings]
     for member in members:
         member.start(0.0)
-        member.trained(model + 1, 1, 1, 0.0)
+        member.trained(update, 1, 1, 0.0)
     _exchange(members, [[], []])
     back = Member(agreed, standings[1], model, rounds=1)
     back.restore(members[1].state())
