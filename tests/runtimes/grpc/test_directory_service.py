@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,17 @@ import grpc.aio
 import pytest
 
 from eris.core.errors import ErisError
-from eris.protocol.authority.directory import Directory, Impostor, Joined, NotAMember, Refused
+from eris.protocol.authority.directory import (
+    Directory,
+    Impostor,
+    Joined,
+    NotAMember,
+    OldKeys,
+    Refused,
+)
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.keys import MemberKeys
+from eris.runtimes.grpc import pem
 from eris.runtimes.grpc.directory import (
     LARGEST_REQUEST,
     DirectoryClient,
@@ -48,14 +59,16 @@ class World:
         self.now, self.port = 0.0, 0
 
     @asynccontextmanager
-    async def hosted(self) -> AsyncIterator[DirectoryService]:
+    async def hosted(
+        self, check: Callable[[KeyStatement], None] | None = None, **changes: Any
+    ) -> AsyncIterator[DirectoryService]:
         """The directory, from its ledger if there is one; its process ends without a goodbye."""
         with closing(Ledger(self.folder / "directory.db")) as ledger:
             state = ledger.load()
-            terms: dict[str, Any] = {"charter": CHARTER, **TERMS}
-            directory = Directory.restore(state, self.now, **terms) if state else founded()
+            terms: dict[str, Any] = {"charter": CHARTER, **TERMS, **changes}
+            directory = Directory.restore(state, self.now, **terms) if state else founded(**changes)
             service = DirectoryService(
-                directory, ledger, lambda: self.now, wall_clock=lambda: 4_600.0
+                directory, ledger, lambda: self.now, check=check, wall_clock=lambda: 4_600.0
             )
             async with self.serving(service.handler()):
                 yield service
@@ -330,5 +343,47 @@ def test_time_passes_for_members_that_nobody_asks_about(world: World) -> None:
             world.now = 10.0
             await ben.renew(1)
             assert world.on_disk(0)["presence"] == "away"
+
+    run(test)
+
+
+def test_keys_arrive_are_checked_and_old_ones_are_told_the_newest(world: World) -> None:
+    def stated(who: str, start: int, name: str | None = None) -> KeyStatement:
+        certificate, key = world.identities[who].statement_signer()
+        public = MemberKeys.of(start.to_bytes(96, "little")).public
+        return KeyStatement.signed(7, name or who, start, public, certificate, key)
+
+    authorities = pem.certificates(world.identities["anna"].authority)
+
+    def check(keys: KeyStatement) -> None:
+        keys.check(7, authorities, datetime.now(UTC), last=0)
+
+    async def test() -> None:
+        async with (
+            world.hosted(check, seats=2) as service,
+            world.line("anna") as anna,
+            world.line("ben") as ben,
+        ):
+            with pytest.raises(Refused, match="ben states no keys"):
+                await join(ben, "ben")
+            for false in (stated("anna", 5, "ben"), stated("anna", 5)):  # by anna's certificate
+                with pytest.raises(Refused, match='the keys of member "ben" are under the cert'):
+                    await join(ben, "ben", keys=false)
+            await join(anna, "anna", keys=stated("anna", 5))
+            told = await join(ben, "ben", keys=stated("ben", 5))
+            assert told.standing == service.directory.standing(1)
+            seating = told.standing.views[-1].view.seating
+            assert seating is not None
+            assert [keys and keys.start for keys in seating.statements] == [5, 5]
+            with pytest.raises(OldKeys, match="expected one after 5") as refused:
+                await ben.renew(1, stated("ben", 4))
+            assert refused.value.newest == 5
+            # Keys that it knows already are not sent again, and are there all the same.
+            await ben.renew(1, stated("ben", 6))
+            assert await ben.renew(1) == service.directory.standing(1)
+            assert await anna.renew(1) == service.directory.standing(0)
+            before = service.directory.standing(0).views
+        async with world.hosted(check, seats=2) as service:
+            assert service.directory.standing(0).views == before, "a restart keeps seats and keys"
 
     run(test)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 
+import numpy as np
 import pytest
 
 from eris.core.combine import FixedPoint
 from eris.core.compress import RandP
 from eris.core.shards import RandomPlan
+from eris.protocol.messages import Outgoing
+from eris.protocol.round.member import Member
 from eris.protocol.schemes import scheme_for
+from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings
+from eris.runtimes.grpc import rehearsal
 from eris.runtimes.grpc.rehearsal import rehearse
 
 PROGRAM = """
@@ -108,3 +114,16 @@ def test_a_small_range_of_values_can_be_rehearsed(kept: float | None, value_rang
     scheme = scheme_for(None if kept is None else RandP(kept))
     precision = FixedPoint(value_range)
     rehearse(Settings(n=9000, plan=RandomPlan(3), scheme=scheme, precision=precision))
+
+
+@pytest.mark.parametrize("words", ["2 of 3", "3 of 4"])
+def test_secure_sums_are_opened_in_a_rehearsal(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved, exchange = [], rehearsal._exchange
+
+    def watched(members: Sequence[Member], said: Sequence[Iterable[Outgoing]]) -> None:
+        exchange(members, said)
+        moved.append(bool(np.all(members[0].model != 0)))
+
+    monkeypatch.setattr(rehearsal, "_exchange", watched)
+    rehearse(Settings(n=100, plan=RandomPlan(3), secure=SecureSums.parse(words), min_included=5))
+    assert moved == [True] * 4

@@ -14,19 +14,22 @@ from dataclasses import replace
 import numpy as np
 
 from eris.core.rules import TrimmedMean
+from eris.protocol.authority.seating import seated
 from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.codec import decode, encode
 from eris.protocol.messages import Outgoing
 from eris.protocol.round.member import Member
+from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
-from eris.protocol.view import View
+from eris.protocol.view import Seating, View
 
 SIZE = 4096
 """Coordinates of the rehearsed model, where the real one has more: loops are compiled for types."""
 
 
 def rehearse(settings: Settings) -> None:
-    """Let two members of such a federation train a round, restart and catch up.
+    """Let few members of such a federation train a round, restart and catch up.
 
     >>> from eris.core.shards import RandomPlan
     >>> rehearse(Settings(n=100_000, plan=RandomPlan(3)))
@@ -34,28 +37,51 @@ def rehearse(settings: Settings) -> None:
     n, rule = min(settings.n, max(SIZE, 2 * settings.plan.shards)), settings.rule
     if isinstance(rule, TrimmedMean):
         rule = replace(rule, trim=0.0)  # two are too few to cut any
+    count, secure = 2, settings.secure
+    if secure is not None:
+        count = max(secure.threshold.seats + 1, secure.least_included)
     for segment in (n, max(1, n // settings.plan.shards // 7)):  # whole shards, and pieces of them
-        _round(replace(settings, n=n, rule=rule, segment_size=segment, secure=None, min_included=2,
-                       quorum=2, initial=""))  # fmt: skip
+        _round(replace(settings, n=n, rule=rule, segment_size=segment, min_included=count,
+                       quorum=count, initial=""), count)  # fmt: skip
 
 
-def _round(agreed: Settings) -> None:
-    owners = tuple(shard % 2 for shard in range(agreed.plan.shards))
-    scheduled = (Scheduled(View(("one", "other"), (0, 1), owners, None, 1), 1),)
-    standings = [Standing(me, scheduled, ("", ""), LOOKAHEAD, 0) for me in (0, 1)]
+def _round(agreed: Settings, count: int) -> None:
+    names = tuple(f"member-{number}" for number in range(count))
+    owners = tuple(shard % count for shard in range(agreed.plan.shards))
+    vaults, seating = _secured(agreed, names, owners)
+    view = View(names, tuple(range(count)), owners, None, 1, seating)
+    standings = [
+        Standing(me, (Scheduled(view, 1),), names, LOOKAHEAD, 0, held=LOOKAHEAD)
+        for me in range(count)
+    ]
     model = np.zeros(agreed.n, np.float32)
-    # Far below what was agreed: a rotation may gather a block's values in one.
-    update = model + np.float32(agreed.precision.value_range / 64)
-    members = [Member(agreed, standing, model, rounds=1) for standing in standings]
+    members = [
+        Member(agreed, standing, model, rounds=1, vault=vault)
+        for standing, vault in zip(standings, vaults, strict=True)
+    ]
     for member in members:
         member.start(0.0)
-        member.trained(update, 1, 1, 0.0)
-    _exchange(members, [[], []])
-    back = Member(agreed, standings[1], model, rounds=1)
+        member.trained(model + 1, 1, 1, 0.0)
+    _exchange(members, [[] for _ in members])
+    back = Member(agreed, standings[1], model, rounds=1, vault=vaults[1])
     back.restore(members[1].state())
     late = replace(standings[1], round=2)  # the others are through with the round
-    newcomer = Member(agreed, late, model, rounds=1)
-    _exchange([members[0], newcomer], [[], newcomer.start(0.0)])
+    newcomer = Member(agreed, late, model, rounds=1, vault=vaults[1])
+    said = [newcomer.start(0.0) if me == 1 else [] for me in range(count)]
+    _exchange([newcomer if me == 1 else member for me, member in enumerate(members)], said)
+
+
+def _secured(
+    agreed: Settings, names: Sequence[str], owners: Sequence[int]
+) -> tuple[list[Vault | None], Seating | None]:
+    """Keys and seats for a rehearsal: they protect nothing, for nothing is there to protect."""
+    if agreed.secure is None:
+        return [None for _ in names], None
+    vaults = [Vault.simulated(0, number) for number in range(len(names))]
+    stated = [KeyStatement(n, 1, v.newest.public) for n, v in zip(names, vaults, strict=True)]
+    parties = dict(enumerate(names))
+    seats = seated(owners, parties, agreed.secure.threshold.seats)
+    return list(vaults), Seating(seats, tuple(stated))
 
 
 def _exchange(members: Sequence[Member], said: Sequence[Iterable[Outgoing]]) -> None:
