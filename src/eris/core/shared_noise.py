@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from eris.core.errors import InvalidSetting, require
 from eris.core.noise import PrivacyClaim, epsilon, sigma_for
@@ -115,6 +116,7 @@ def check_grid(fraction_bits: int, of_a_client: float, clients: int) -> None:
         raise InvalidSetting("noise of a client in units of the grid", found, expected)
 
 
+@cache
 def mu_of(epsilon: float, delta: float = 1e-5) -> float:
     """The shift of one Gaussian release, in standard deviations, that an (ε, δ) allows.
 
