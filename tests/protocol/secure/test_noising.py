@@ -14,7 +14,8 @@ from scipy.stats import chi2, norm
 
 from eris.core.compress import RandP
 from eris.core.errors import ErisError, InvalidSetting
-from eris.protocol.schemes import Masked
+from eris.protocol.agreement import Agreement
+from eris.protocol.schemes import Masked, Rotated
 from eris.protocol.secure.noise import NoiseKeys, content_digest, next_chain_key
 from eris.protocol.secure.noise_terms import NoiseGrid, SharedNoise
 from eris.protocol.secure.noising import (
@@ -23,11 +24,14 @@ from eris.protocol.secure.noising import (
     GAUGE,
     NoiseFault,
     SharedNoising,
+    client_content,
     gauged,
+    sent_rows,
     spread,
 )
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings
+from eris.protocol.view import View
 
 K = 50
 
@@ -161,6 +165,18 @@ def test_what_breaks_the_promise_is_refused() -> None:
         planned(min_included=3)
     with pytest.raises(InvalidSetting, match="samples of a client is 65"):
         NOISE.weight(65)
+
+
+def test_what_is_clipped_is_what_is_sent() -> None:
+    scheme = Rotated(RandP(0.3))
+    settings = Settings(1000, scheme=scheme)
+    coding = scheme.at(Agreement(settings, View.serverless(list("abcd"), aggregators=1)))
+    rows = np.random.default_rng(1).normal(size=(3, 1000)).astype(np.float32)
+    sent = sent_rows(coding, 5, 2)(rows)
+    for row, part in zip(rows, sent, strict=True):
+        assert np.array_equal(part, coding.gather(5, 2, coding.enter(row)))
+    long = client_content(planned(privacy="client", clip=0.5), GRID, sent[0], 64)
+    assert math.sqrt(sum(int(a) ** 2 for a in long)) <= 0.5 * 2**GRID.fine_places
 
 
 # -- a client looks at its own noise ----------------------------------------------------------

@@ -10,15 +10,22 @@ import hashlib
 import math
 from collections.abc import Callable
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import ErisError, require
-from eris.core.exact_clip import Content
+from eris.core.exact_clip import Content, add_clipped
+from eris.core.vectors import Vector
 from eris.protocol.secure.noise import NoiseKeys, content_digest, next_chain_key
 from eris.protocol.secure.noise_terms import NoiseGrid, SharedNoise
 
+if TYPE_CHECKING:
+    from eris.protocol.schemes.scheme import Coding
+
+Rows = NDArray[np.float32]
+"""Gradients, one a row."""
 GAUGE = 2048
 """Coordinates without content that every client sends besides: their sums show the noise alone."""
 FEWEST = 3238
@@ -94,6 +101,30 @@ class SharedNoising:
                 "not sent, and this node must not go on; look for a fault of its memory or of "
                 "this installation"
             )
+
+
+def sent_rows(coding: Coding, round: int, client: int) -> Callable[[Rows], Rows]:
+    """What is sent of every gradient, one a row, segment after segment: in the scheme's basis and
+    of its kept set, so that this is what is clipped."""
+
+    def select(rows: Rows) -> Rows:
+        return np.stack([coding.gather(round, client, coding.enter(row)) for row in rows])
+
+    return select
+
+
+def client_content(noise: SharedNoise, grid: NoiseGrid, sent: Vector, samples: int) -> Content:
+    """What a client contributes whose whole update is protected: ω·clip(what is sent of it).
+
+    >>> noise = SharedNoise.planned("client", 8, clip=1.0, rounds=160, clients=50, samples=64,
+    ...                             min_included=50, colluders=1)
+    >>> made = client_content(noise, noise.grid(8), np.array([3, 4], np.float32), samples=16)
+    >>> (made / 2**noise.grid(8).fine_places).round(6)
+    array([0.15, 0.2 ])
+    """
+    content = np.zeros(len(sent), np.int64)
+    add_clipped(content, sent[None], noise.clip, grid.fine_places, noise.weight(samples))
+    return content
 
 
 def noise_tag(keys: NoiseKeys) -> bytes:
