@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Contribution, Result, Reveal, RevealRequest
+from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
 from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.labels import ShardRound, digest
@@ -43,12 +44,17 @@ class SumLaws:
         """By segment and round: the statements with answers enough."""
         self._pads: dict[bytes, bytes] = {}
         """What was hidden under a pad, by its key."""
+        self._jobs: dict[tuple[Member, int], bytes] = {}
         self._models: dict[tuple[int, Key, bytes], bytes] = {}
         """By round, segment and nonce: the model that a contribution was trained on."""
         self._escrows: dict[tuple[int, int, int], set[bytes]] = defaultdict(set)
         """By client, round and shard: the escrows that it made."""
         self.lying: set[int] = set()
         """Helpers that may have answered anything."""
+
+    def begun(self, member: Member, job: Job) -> None:
+        """A member trains on a model."""
+        self._jobs[member, job.round] = digest(job.model.tobytes())
 
     # -- contributions ------------------------------------------------------------------------
 
@@ -71,7 +77,7 @@ class SumLaws:
             if self._pads.setdefault(key, content) != content:
                 raise LawBroken(f"round {header.round}, segment {header.key}: one pad hides two "
                                 f"contents of member {header.sender}")  # fmt: skip
-        self._models[header.round, header.key, masked.nonce] = escrow.model
+        self._models[header.round, header.key, masked.nonce] = self._jobs[member, header.round]
         self._escrows[header.sender, header.round, header.shard].add(escrow.digest)
 
     # -- questions and answers ----------------------------------------------------------------
@@ -126,14 +132,11 @@ class SumLaws:
             raise LawBroken(f"{where}: a sum of {len(statement.included)} masked clients is opened")
         if len(statement.included) + statement.own < self._witness.least(view):
             raise LawBroken(f"{where}: a sum of too few clients is opened")
-        models = {
-            self._models.get((header.round, header.key, one.nonce)) for one in statement.included
-        }
-        if models != {statement.model}:
+        at = header.round, header.key
+        if len({self._models.get((*at, one.nonce)) for one in statement.included}) > 1:
             raise LawBroken(f"{where}: a sum over different models is opened")
         place = (header.key, header.round)
-        result = self._witness.results.get(place)
-        if result is not None and member.node.replica.versions[header.key] >= header.round:
+        if member.node.replica.versions[header.key] >= header.round:
             raise LawBroken(f"{where}: member {header.sender} opens what it knows the result of")
         self._answers[named].add(header.sender)
         self._check_knowledge(member, where)
@@ -145,14 +148,13 @@ class SumLaws:
 
     def _check_knowledge(self, member: Member, where: str) -> None:
         """Law 4: with one seat fewer than are needed a part of every mask is missing."""
-        threshold = self._terms.threshold
         assert member.node.helping is not None
         for (place, _), escrows in member.node.helping.helper._seeds.items():
             view = self._witness.views[place.epoch].view
             assert view.seating is not None
             seat = view.seating.helpers[place.shard].index(member.me)
             for _, seeds in escrows.values():
-                if not seeds.keys() <= {*threshold.known_to(seat)}:
+                if any(part >> seat & 1 for part in seeds):
                     raise LawBroken(f"{where}: member {member.me} knows parts of other seats")
 
     # -- results ------------------------------------------------------------------------------

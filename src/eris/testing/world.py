@@ -340,6 +340,8 @@ class World(Clock[Host]):
 
     def train(self, seat: Host, member: Member, job: Job) -> None:
         """Training takes its time."""
+        if self.witness.sums is not None:
+            self.witness.sums.begun(member, job)
         takes = self.weather.training(seat.number, job.round, self.now)
         self.at(self.now + takes, partial(self._trained, seat, member, job))
 

@@ -13,7 +13,6 @@ from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.protocol.authority.charter import differences
 from eris.protocol.codec import encode
 from eris.protocol.messages import Header, Payload, Snapshot
-from eris.runtimes.grpc import settings as settings_module
 from eris.runtimes.grpc.sections import FederationTable
 from eris.tables import settings_of, variable
 from support.node_files import load
@@ -88,7 +87,6 @@ def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:
 def test_every_agreed_setting_is_in_the_charter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_module, "SECURE_READY", True)
     other = {
         "name": '"x"', "rounds": "9", "seed": "1", "shards": "2", "kept_fraction": "0.5",
         "rule": '"fednova"', "rule_options": "{ learning_rate = 0.5 }", "min_included": "2",

@@ -15,7 +15,6 @@ from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.vault import Vault
 from eris.runtimes.grpc import keys as node_keys
 from eris.runtimes.grpc import node as node_module
-from eris.runtimes.grpc import settings as module
 from eris.runtimes.grpc.node import NetworkNode
 from eris.testing.kills import TIMES
 
@@ -38,7 +37,6 @@ def spellings(secret: bytes) -> list[bytes]:
 def test_four_nodes_sit_renew_their_keys_and_write_none_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SECURE_READY", True)
     monkeypatch.setattr(node_keys, "REKEY_EVERY", 2)
     monkeypatch.setattr(node_module, "rehearse", lambda agreed: None)  # one process compiles once
     drawn: list[MemberKeys] = []

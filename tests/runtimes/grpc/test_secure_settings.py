@@ -13,14 +13,8 @@ from eris.core.errors import InvalidSetting
 from eris.experiments.federations.processes import federation_values
 from eris.protocol.authority.charter import differences
 from eris.protocol.secure.terms import SecureSums
-from eris.runtimes.grpc import settings as module
 from eris.runtimes.grpc.settings import NodeSettings, usual_secure_sums
 from support.node_files import ROSTER, load
-
-
-@pytest.fixture(autouse=True)
-def ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SECURE_READY", True)
 
 
 def members(count: int) -> str:
@@ -121,13 +115,3 @@ def test_four_members_usually_have_them(tmp_path: Path) -> None:
         assert f'secure_sums = "{words}"' in text
         assert "an owner can read every client's values in its shards" in text.replace("\n# ", " ")
         assert NodeSettings.load(place / "node.toml", {}).federation.secure_sums == words
-
-
-def test_a_node_that_cannot_carry_them_out_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SECURE_READY", False)
-    with pytest.raises(InvalidSetting, match="not carry out secure sums on a network yet"):
-        load(tmp_path, federation='+secure_sums = "2 of 3"')
-    assert usual_secure_sums(50) == "none"
-    load(tmp_path)

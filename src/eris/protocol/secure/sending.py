@@ -35,16 +35,19 @@ def place_of(agreement: Agreement, round: int, shard: int) -> ShardRound:
     return ShardRound(agreement.settings.fingerprint, epoch, round, shard)
 
 
-def model_name(agreement: Agreement, round: int, replica: Replica) -> bytes:
+def model_name(agreement: Agreement, view: View, states: bytes) -> bytes:
     """16 bytes that name a whole model, and the view in which it is trained on.
 
     Owners sum over clients with one name. What a client was told differently from the others, be it
     a result, the set that it was closed on, or who is who, gives its update another.
     """
-    view = agreement.view_at(round)
-    states = (label("", *key) + replica.digest(key) for key in agreement.keys)
     place = label("model", agreement.settings.fingerprint, view.epoch)
-    return digest(place, view.digest, *states)[:MODEL]
+    return digest(place, view.digest, states)[:MODEL]
+
+
+def states_of(agreement: Agreement, replica: Replica) -> bytes:
+    """A hash of all segments' states."""
+    return digest(*(label("", *key) + replica.digest(key) for key in agreement.keys))
 
 
 @dataclass
@@ -54,6 +57,8 @@ class Training:
     round: int
     view: View
     root: Root
+    states: bytes
+    """Names what was trained from, in whatever view."""
     model: bytes
     samples: int = 0
     steps: int = 0
@@ -84,9 +89,12 @@ class SecureSender(Sender):
     def gives(self, round: int, shard: int) -> bool:
         """Whether this client contributes to a shard in a round: others must know its keys, and the
         shard's seats must be held as the rules have it."""
-        view = self.agreement.view_at(round)
+        view, training = self.agreement.view_at(round), self.training
         if view.seating is None or self._keys(view) is None:
             return False
+        made = training is not None and training.round == round and training.samples
+        if made and training.view != view:
+            return False  # it is masked for those who were to have it before
         return view.seating.able(shard, view.owners[shard], self._terms.threshold.need)
 
     def trains(self, round: int) -> bool:
@@ -96,9 +104,12 @@ class SecureSender(Sender):
 
     def bind(self, round: int, replica: Replica) -> None:
         """An update is trained now, from what the replica holds: it gets a root of its own."""
-        model = model_name(self.agreement, round, replica)
+        self._bind(round, states_of(self.agreement, replica))
+
+    def _bind(self, round: int, states: bytes) -> None:
         view = self.agreement.view_at(round)
-        self.training = Training(round, view, self._vault.root(round), model)
+        model = model_name(self.agreement, view, states)
+        self.training = Training(round, view, self._vault.root(round), states, model)
 
     def prepare(
         self, update: Vector, samples: int, steps: int, round: int, replica: Replica
@@ -108,6 +119,9 @@ class SecureSender(Sender):
         if self.training is None or self.training.round != round:
             self.bind(round, replica)
         assert self.training is not None
+        if self.training.view != self.agreement.view_at(round):
+            # Who is who has changed while it was trained, and nothing has left yet.
+            self._bind(round, self.training.states)
         self.training.samples, self.training.steps = samples, steps
         return pieces
 
