@@ -36,7 +36,6 @@ from eris.testing.shape import Shape
 from eris.testing.trace import Trace, segment
 from eris.testing.weather import Trouble, Weather
 from eris.testing.world import World
-from support.shares import SharedShape
 
 RULE = "----"
 DIRECTORY = "directory"
@@ -307,7 +306,7 @@ def play(text: str) -> str:
 def _shape(line: str) -> Shape:
     """``federation members=3 roster=true``: any field of a shape, as JSON has it."""
     told: dict[str, Any] = {"members": 3, "shards": 2, "kept": 1.0, "cautious": True}
-    known = [one.name for one in fields(SharedShape)]
+    known = [one.name for one in fields(Shape)]
     for word in line.split()[1:]:
         name, _, value = word.partition("=")
         if name not in known:
@@ -316,4 +315,4 @@ def _shape(line: str) -> Shape:
             told[name] = json.loads(value)
         except ValueError:
             raise SceneError(f"{name} is {value!r}; expected a number, true or false") from None
-    return SharedShape(**told)
+    return Shape(**told)

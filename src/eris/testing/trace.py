@@ -81,8 +81,12 @@ def worded(message: Message, names: Sequence[str]) -> str:
             lie = " (made up)" if made_up(message) else ""
             return f"{kind} {segment(header.key)} of round {at}{lie}"
         case RevealRequest(included=included) | Reveal(included=included):
-            kind = "asks to open" if isinstance(message, RevealRequest) else "opens"
-            return f"{kind} {of}: " + " ".join(names[client] for client in sorted(included))
+            asks = isinstance(message, RevealRequest)
+            if not included:
+                shard = f"shard {header.shard} in round {header.round}"
+                return f"asks to keep seeds of {shard}" if asks else f"keeps seeds of {shard}"
+            who = " ".join(names[client] for client in sorted(included))
+            return f"{'asks to open' if asks else 'opens'} {of}: {who}"
         case Refusal(reason=reason):
             return f"refusal {of}: {reason}"
         case Share():

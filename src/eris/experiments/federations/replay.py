@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from eris.core.combine import VALUE_BITS, FixedPoint
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.shift import difference
 from eris.core.vectors import Vector
@@ -63,6 +64,8 @@ class Published:
     included: tuple[str, ...]
     withheld: bool
     digest: str
+    closed: str = ""
+    """The statement that a secure sum was closed with."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class _State:
     reference: Vector | None
     slots: tuple[Vector, ...]
     updates: int = 0
+    closed: str = ""
 
     @property
     def digest(self) -> str:
         """The digest that a result carries."""
-        hashed = hashlib.sha256(self.updates.to_bytes(8, "little"))
+        hashed = hashlib.sha256(self.updates.to_bytes(8, "little") + bytes.fromhex(self.closed))
         shift = () if self.reference is None else (self.reference,)
         for vector in (self.model, *shift, *self.slots):
             hashed.update(vector.tobytes())
@@ -113,7 +117,7 @@ def published(journals: Journals) -> list[Published]:
     for note in _notes(journals, "result"):
         number, segment = note["segment"]
         included = tuple(members[client] for client in note["included"])
-        told = (note["previous"], included, note["withheld"], note["digest"])
+        told = (note["previous"], included, note["withheld"], note["digest"], note["closed"])
         found.add(Published(note["round"], (number, segment), *told))
     return sorted(found, key=lambda result: (result.round, result.key, result.digest))
 
@@ -128,8 +132,13 @@ class _Replay:
         trainers: Mapping[str, Trainer],
         journals: Journals,
     ) -> None:
-        if settings.scheme.in_step or settings.scheme.reveals or settings.plan.rotate:
+        if settings.scheme.in_step or settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
+        if settings.secure is not None:
+            # In the clear, on the grid of the words.
+            places = settings.secure.fraction_bits(settings.precision)
+            grid = FixedPoint(2.0 ** (VALUE_BITS - places))
+            settings = replace(settings, secure=None, precision=grid)
         self.settings, self.trainers = settings, trainers
         self.results = published(journals)
         self.agreement = _central(settings, _members(journals))
@@ -226,7 +235,7 @@ class _Replay:
         direction, reference = coding.move(made, segment, before.reference)
         count = before.updates + 1
         model, slots = rule.step(before.model, direction, before.slots, count, steps / samples)
-        return _State(model, reference, tuple(slots), count)
+        return _State(model, reference, tuple(slots), count, result.closed)
 
     def _contribution(
         self, result: Published, before: _State, client: str, update: LocalUpdate

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eris.core.compress import Encoding
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
@@ -365,6 +366,8 @@ class Driver:
     def _saw(self, source: int, contribution: Contribution) -> None:
         """Note what of a client's update reached this node; what comes again is not more."""
         header = contribution.header
+        if contribution.payload.encoded.encoding is Encoding.RING:
+            return  # masked: nothing of it can be read
         # A peer names the round and the segment: only what can be is remembered.
         current = self._round <= header.round <= self._round + 1
         if current and header.key in self.member.node.replica.versions:
@@ -385,6 +388,7 @@ class Driver:
             included=sorted(message.included),
             withheld=not message.included,
             digest=message.digest.hex(),
+            closed=message.closed.hex(),
         )
 
     def _totals(self) -> tuple[int, int]:
