@@ -153,8 +153,8 @@ class Entry:
             return self
         if number <= self.renewals:
             raise Refused(
-                f"renewal {number} of {self.name} has been there, {self.renewals} was the last: its "
-                f"machine was brought back with its memory, from a snapshot; start the node anew"
+                f"renewal {number} of {self.name} has been there, the last was {self.renewals}: "
+                f"its machine was brought back with its memory (a snapshot); start the node anew"
             )
         return replace(self, renewals=number)
 
