@@ -12,7 +12,8 @@ from scipy.stats import norm
 
 from eris.core.errors import InvalidSetting
 from eris.core.noise import PrivacyClaim, epsilon
-from eris.theory.shared_noise import SharedNoise, mu_of, rounding_bound, rounds_left
+from eris.core.shared_noise import NoisePlan, mu_of, rounds_left
+from eris.theory.shared_noise import rounding_bound
 
 VECTORS = Path(__file__).parents[1] / "protocol" / "secure" / "noise_vectors.json"
 V = json.loads(VECTORS.read_text())["accountant"]
@@ -21,7 +22,7 @@ V = json.loads(VECTORS.read_text())["accountant"]
 def test_multipliers_of_the_vectors() -> None:
     for name, expected in V["sigma_over_sensitivity"].items():
         target, rounds = (float(word.split()[1]) for word in name.split(", "))
-        plan = SharedNoise(target, int(rounds), 50, 0)
+        plan = NoisePlan(target, int(rounds), 50, 0)
         assert plan.sigma == pytest.approx(expected, rel=1e-9)
         assert plan.epsilon_with(plan.honest) <= target
 
@@ -48,7 +49,7 @@ def test_planning_for_dropouts_and_colluders(
     included: int, colluders: int, excess: float, each: tuple[float, ...],
     openers: tuple[float, ...], full: tuple[float, ...],
 ) -> None:  # fmt: skip
-    plans = [SharedNoise(target, 160, included, colluders) for target in (1, 2, 8)]
+    plans = [NoisePlan(target, 160, included, colluders) for target in (1, 2, 8)]
     assert round(plans[0].excess(50), 3) == excess
     assert tuple(round(plan.of_a_client, 3) for plan in plans) == each
     assert tuple(round(plan.epsilon_of_openers, 2) for plan in plans) == openers
@@ -57,7 +58,7 @@ def test_planning_for_dropouts_and_colluders(
 
 
 def test_fewer_than_agreed_or_more_colluders_than_planned_for() -> None:
-    plans = [SharedNoise(target, 160, 50, 0) for target in (1, 2, 8)]
+    plans = [NoisePlan(target, 160, 50, 0) for target in (1, 2, 8)]
     seen = {n: [round(plan.epsilon_with(n), 4) for plan in plans] for n in (47, 39, 44, 34)}
     assert seen == {
         47: [1.0231, 2.0471, 8.2042],
@@ -70,7 +71,7 @@ def test_fewer_than_agreed_or_more_colluders_than_planned_for() -> None:
 def test_a_budget_ends_with_the_rounds_it_was_made_for() -> None:
     for target in (1.0, 2.0, 8.0):
         for rounds in (20, 160, 250, 1000):
-            charge = SharedNoise(target, rounds, 10).sigma ** -2
+            charge = NoisePlan(target, rounds, 10).sigma ** -2
             spent = math.fsum([charge] * (rounds - 1))
             assert rounds_left(target, spent, charge) == 1
             assert rounds_left(target, spent + charge, charge) == 0
@@ -100,10 +101,10 @@ def test_rounding_changes_probabilities_within_its_bound() -> None:
 @pytest.mark.parametrize(("included", "colluders"), [(2, 0), (3, 1), (12, 10)])
 def test_sets_in_which_one_alone_would_be_left_are_refused(included: int, colluders: int) -> None:
     with pytest.raises(InvalidSetting, match=f"min_included is {included}; expected at least"):
-        SharedNoise(8, 160, included, colluders)
+        NoisePlan(8, 160, included, colluders)
 
 
 def test_more_rounds_need_noise_by_their_root() -> None:
-    ratio = SharedNoise(2, 640, 20).sigma / SharedNoise(2, 160, 20).sigma
+    ratio = NoisePlan(2, 640, 20).sigma / NoisePlan(2, 160, 20).sigma
     assert ratio == pytest.approx(2, rel=1e-9)
     assert mu_of(8) == pytest.approx(1.66603, abs=1e-5)

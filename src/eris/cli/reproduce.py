@@ -38,6 +38,8 @@ KEPT = {
     "audit-visible": "eris.experiments.audits.visible",
 }
 """The same, for an attack of one's choice; every line of these is kept."""
+NOISE = "shared-noise"
+"""Accuracy against ε; every training of it is kept."""
 
 
 def reproduce(
@@ -47,7 +49,8 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv, audit-completion, audit-defences, audit-visible or eavesdropper."
+            "audit-spv, audit-completion, audit-defences, audit-visible, eavesdropper or "
+            "shared-noise."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -63,7 +66,10 @@ def reproduce(
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option(help="audit-completion: grid, layers, precision, training or means alone."),
+        typer.Option(
+            help="audit-completion: grid, layers, precision, training or means alone; "
+            "shared-noise: softmax-16, softmax-64-dsc, lenet5-64 and so on alone."
+        ),
     ] = None,
     instances: Annotated[
         int | None, typer.Option(min=1, help="audit-completion: how many a row.")
@@ -100,7 +106,7 @@ def reproduce(
         raise InvalidSetting("--attack", attack, expected)
     given = {"--only": only, "--instances": instances}
     narrowed = [text for key, value in given.items() if value for text in (key, str(value))]
-    if narrowed and name != COMPLETION:
+    if narrowed and name != COMPLETION and (name != NOISE or instances):
         raise InvalidSetting(narrowed[0], narrowed[1], f"none: only {COMPLETION} has it")
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audit_tables.AUDITS:
@@ -115,6 +121,11 @@ def reproduce(
         for seed in numbers:
             module = importlib.import_module(KEPT[name])
             module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack])
+    elif name == NOISE:
+        from eris.experiments.runs import shared_noise
+
+        for seed in numbers:
+            shared_noise.main(["--seed", str(seed), "--runs", str(root), *narrowed])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 
@@ -122,7 +133,8 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER)
+        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER,
+                 NOISE)  # fmt: skip
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.training.trainer import (
+    ClippingTrainer,
     LocalUpdate,
+    PerSampleClip,
     PerSampleNoise,
     PrivateTrainer,
     StatefulTrainer,
@@ -41,6 +43,16 @@ class Population(Protocol):
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``; clients it does not name are as if they never trained."""
+
+
+@runtime_checkable
+class ClippingPopulation(Population, Protocol):
+    """A population whose clients can bound what every single sample contributes, exactly."""
+
+    def clipped_updates(
+        self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients in this order, each with its ``content``."""
 
 
 @runtime_checkable
@@ -107,6 +119,22 @@ class Trainers:
                     type(trainer).__name__,
                     "one with private_update: the method adds noise to single samples' gradients",
                 )
+
+    def clipped_updates(
+        self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients, one after another, each with its ``content``."""
+        for position, client in enumerate(clients):
+            model = models if isinstance(models, np.ndarray) else models[position]
+            trainer = self._trainers[client]
+            if not isinstance(trainer, ClippingTrainer):
+                raise InvalidSetting(
+                    f"trainer of client {client}",
+                    type(trainer).__name__,
+                    "one with clipped_update for noise per sample; with privacy = 'client' any "
+                    "trainer works",
+                )
+            yield trainer.clipped_update(model.copy(), round, clip)
 
     def state(self) -> dict[str, Vector]:
         """What clients keep between rounds, named "client/what"."""

@@ -42,6 +42,7 @@ from eris.training.memory import Memory, restored, saved
 from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
 from eris.training.private import noisy_steps
+from eris.training.slots import SlotGradients, check_one_step
 from eris.training.statistics import (
     chosen,
     mixing_layer,
@@ -49,7 +50,8 @@ from eris.training.statistics import (
     using_statistics,
     with_statistics,
 )
-from eris.training.trainer import LocalUpdate, PerSampleNoise
+from eris.training.threads import single_threaded
+from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise
 
 __all__ = [
     "Evaluation",
@@ -166,6 +168,19 @@ class TorchTrainer:
             raise InvalidSetting("estimator", self._options.estimator, expected)
         stream = Stream(noise.seed, "noise", round=round, client=self._client)
         return self._descend(parameters, round, noisy_steps(noise, stream, self._gradients))
+
+    def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
+        """The sum of the samples' clipped gradients at ``parameters``, exact, as ``content``.
+
+        One step and all samples, in slots (:mod:`eris.training.slots`). No metrics: each would be a
+        release without noise.
+        """
+        check_one_step(self.model, self._options, len(self._gradients))
+        position = self._flat.checked(parameters)
+        slots = SlotGradients(self._gradients, clip.slots)
+        self.model.train()
+        content = slots.clipped_sum(position, clip)
+        return LocalUpdate(np.zeros_like(parameters), slots.count, content=content)
 
     def evaluate(
         self, parameters: Vector, inputs: Tensor, targets: Tensor, *, batch_size: int = 1024
@@ -289,17 +304,6 @@ def torch_clients(
         )
         for client, part in enumerate(partitions)
     ]
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Run PyTorch on one thread inside the block: the same bits whatever the machine's cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

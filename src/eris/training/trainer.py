@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
+from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
 from eris.protocol.codec import MOST_STEPS
 
@@ -21,12 +23,17 @@ class LocalUpdate:
     ``vector`` is the update direction g_k: a gradient, or for several local steps the
     pseudo-gradient (x − x_k)/λ. ``samples`` is the client's integer weight, ``steps`` the number
     of local steps behind the vector (FedNova divides by it). ``metrics`` stay with the client.
+
+    Where samples were clipped for noise that is added when it is sent, ``content`` is what is sent,
+    in integers on a fine grid (:class:`PerSampleClip`), and the vector is 0: what has no noise yet
+    leaves nobody by mistake.
     """
 
     vector: Vector
     samples: int
     steps: int = 1
     metrics: Mapping[str, float] = field(default_factory=dict)
+    content: Content | None = None
 
 
 class Trainer(Protocol):
@@ -114,6 +121,34 @@ class PrivateTrainer(Trainer, Protocol):
 
     def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
         """As ``update``, with clipping and noise in every step."""
+
+
+Rows = NDArray[np.float32]
+"""Gradients, one a row."""
+
+
+@dataclass(frozen=True)
+class PerSampleClip:
+    """Exact clipping of single samples, for noise that clients share: Σ clip(select(gᵢ), ``clip``)
+    in multiples of 2^−``places``.
+
+    ``select`` gives what is sent of every gradient, in the order in which it is sent. ``slots`` is
+    the client's public weight, of which samples that are gone leave some empty; without it, as many
+    as it has samples.
+    """
+
+    clip: float
+    places: int
+    select: Callable[[Rows], Rows]
+    slots: int | None = None
+
+
+@runtime_checkable
+class ClippingTrainer(Trainer, Protocol):
+    """A trainer that can bound what every single sample contributes, exactly."""
+
+    def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
+        """The sum of the samples' clipped gradients, as ``content``."""
 
 
 @runtime_checkable

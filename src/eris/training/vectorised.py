@@ -44,7 +44,7 @@ from eris.training.memory import Memory
 from eris.training.options import LocalTraining, TrainerSettings, at_least_one, one_of
 from eris.training.population import Models
 from eris.training.torch import TorchTrainer, single_threaded
-from eris.training.trainer import LocalUpdate, PerSampleNoise
+from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise
 
 Path = Literal["auto", "loop", "fast"]
 """``fast``: many clients in one pass. ``loop``: one after another. ``auto``: fast if it helps."""
@@ -162,6 +162,14 @@ class TorchPopulation:
         if apart or self._probe.obstacle is not None or noise is not None or twice:
             return self._one_by_one(clients, models, round, noise)
         return _in_order(self._together(clients, models, round))
+
+    def clipped_updates(
+        self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
+    ) -> Iterator[LocalUpdate]:
+        """The updates of these clients, one after another, each with its ``content``."""
+        for position, client in enumerate(clients):
+            model = models if isinstance(models, np.ndarray) else models[position]
+            yield self._trainer(client).clipped_update(model, round, clip)
 
     def state(self) -> dict[str, Vector]:
         """What clients keep between rounds, named "client/what", and ``apart`` as "all/apart"."""

@@ -49,8 +49,6 @@ from eris.tables import (
     values_in,
 )
 
-SECURE_READY = False
-"""Whether nodes carry out secure sums; as long as they do not, none starts with them."""
 USUAL_SECURE_SUMS = "2 of 3"
 MESSAGE_VALUES = 1 << 14
 """Values in a message, as a rule."""
@@ -120,12 +118,6 @@ class NodeSettings(Table):
                 parts["node"] = _as_in_roster(parts["node"], found["node"], member)
             settings = cls(**parts, path=path, origins=origins)
         settings.agreement(1024 * settings.shards)  # the model's size is not known yet
-        if settings.secure is not None and not SECURE_READY:
-            with located(path, origins):
-                expected = '"none": this version does not carry out secure sums on a network yet'
-                raise InvalidSetting(
-                    "federation.secure_sums", settings.federation.secure_sums, expected
-                )
         return settings
 
     @contextmanager
@@ -268,7 +260,7 @@ class NodeSettings(Table):
 def usual_secure_sums(members: int) -> str:
     """What a new federation of so many members agrees on."""
     enough = 1 + Threshold.parse(USUAL_SECURE_SUMS).seats
-    return USUAL_SECURE_SUMS if SECURE_READY and members >= enough else "none"
+    return USUAL_SECURE_SUMS if members >= enough else "none"
 
 
 def shard_sizes(agreed: Settings) -> list[int]:

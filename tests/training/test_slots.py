@@ -1,0 +1,195 @@
+"""Slots: no sample's gradient moves with another, at models made for it too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eris.core.errors import InvalidSetting
+from eris.core.exact_clip import add_clipped
+from eris.models.lenet import lenet5
+from eris.training.flat import FlatParameters
+from eris.training.gradients import ClientGradients
+from eris.training.population import ClippingPopulation, Trainers
+from eris.training.slots import SamplesMeet, SlotGradients, check_slots
+from eris.training.torch import TorchTrainer
+from eris.training.trainer import PerSampleClip
+from eris.training.vectorised import TorchPopulation
+from training.small import RATE, network, some_data, start, trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CLIP, PLACES = 0.5, 43
+ALL = PerSampleClip(CLIP, PLACES, lambda rows: rows)
+
+
+def crafted(inputs: Tensor, scale: float) -> nn.Module:
+    """LeNet-5 whose first full layer cancels the pre-activations of the first sample."""
+    model = lenet5(0)
+    entered: list[Tensor] = []
+    model.full1.register_forward_hook(lambda layer, given, out: entered.append(given[0]))
+    with torch.no_grad():
+        model.full1.weight.mul_(scale)
+        model(inputs[:1])
+        model.full1.bias.copy_(-(model.full1.weight @ entered[0][0]))
+    model.full1._forward_hooks.clear()
+    return model
+
+
+def images(count: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    labels = torch.randint(0, 10, (70,), generator=generator)
+    return torch.randn(70, 1, 28, 28, generator=generator)[:count], labels[:count]
+
+
+def gradients(model: nn.Module, count: int) -> tuple[ClientGradients, Tensor]:
+    flat = FlatParameters(model)
+    return ClientGradients(flat, *images(count), functional.cross_entropy), flat.read()
+
+
+def content(found: ClientGradients, position: Tensor, slots: int | None = None) -> Any:
+    return SlotGradients(found, slots).clipped_sum(position, ALL)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_crafted_models_do_not_make_one_sample_move_the_others(scale: float) -> None:
+    model = crafted(images(1)[0], scale)
+    found, position = gradients(model, 20)
+    check_slots(found, position)
+    whole = content(found, position, 20)
+    without = ClientGradients(found.flat, found.inputs[:19], found.targets[:19], found.loss)
+    moved = whole - content(without, position, 20)
+    alone = np.zeros_like(whole)
+    rows, _ = found.each(position, None)
+    add_clipped(alone, rows[19:].numpy(), CLIP, PLACES)
+    assert np.array_equal(moved, alone)
+    assert sum(int(a) ** 2 for a in moved) <= int(CLIP * 2**PLACES) ** 2
+
+
+def test_empty_slots_and_several_passes() -> None:
+    found, position = gradients(lenet5(0), 70)
+    rows, _ = found.each(position, torch.arange(64))
+    passes = list(SlotGradients(found, 200).passes(position))
+    assert [one.shape[0] for one in passes] == [64] * 4
+    assert np.array_equal(passes[0], rows.numpy())
+    assert passes[1][:6].any(axis=1).all()
+    assert not passes[1][6:].any()
+    assert not np.concatenate(passes[2:]).any()
+
+
+class Meeting(nn.Module):
+    """A model in which samples meet: a mean over the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner(x)
+        return y + y.detach().mean(0)
+
+
+class Draws(nn.Module):
+    """A model that draws, by who comes first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner(x + torch.rand(x.shape))
+        return y
+
+
+def test_samples_that_meet_are_found() -> None:
+    flat = FlatParameters(Draws())
+    found = ClientGradients(flat, *some_data(), functional.cross_entropy)
+    with pytest.raises(SamplesMeet, match=r"gradients of \d+ of \d+ samples move"):
+        check_slots(found, flat.read())
+    # vmap shows a model one sample at a time, so that this one's cannot meet.
+    flat = FlatParameters(Meeting())
+    check_slots(ClientGradients(flat, *some_data(), functional.cross_entropy), flat.read())
+
+
+def test_an_update_is_the_sum_of_clipped_gradients_and_no_vector() -> None:
+    client = trainer()
+    update = client.clipped_update(start(), 3, ALL)
+    assert update.content is not None
+    assert (update.samples, update.steps, dict(update.metrics)) == (12, 1, {})
+    assert not update.vector.any()
+    slow = np.zeros(83)
+    for i in range(12):
+        inputs, targets = some_data()
+        alone = TorchTrainer(network(), inputs[i : i + 1], targets[i : i + 1], learning_rate=RATE)
+        gradient = alone.update(start(), 0).vector.astype(np.float64)
+        slow += gradient * min(1.0, CLIP / float(np.linalg.norm(gradient)))
+    assert np.allclose(update.content * 2.0**-PLACES, slow, atol=1e-6)
+
+
+def test_what_is_selected_is_clipped() -> None:
+    few = PerSampleClip(0.01, PLACES, lambda rows: rows[:, [7, 2]])
+    update = trainer().clipped_update(start(), 0, few)
+    assert update.content is not None
+    assert len(update.content) == 2
+    assert np.linalg.norm(update.content * 2.0**-PLACES) <= 12 * 0.01
+
+
+def test_populations_give_contents() -> None:
+    inputs, targets = some_data()
+    parts = [np.arange(0, 5), np.arange(5, 12)]
+    together = TorchPopulation(network(), inputs, targets, parts, learning_rate=RATE)
+    single = Trainers([
+        TorchTrainer(network(), inputs[part], targets[part], learning_rate=RATE) for part in parts
+    ])  # fmt: skip
+    found = [
+        [update.content for update in population.clipped_updates([1, 0], start(), 0, ALL)]
+        for population in (together, single)
+        if isinstance(population, ClippingPopulation)
+    ]
+    assert len(found) == 2
+    for ours, theirs in zip(*found, strict=True):
+        assert ours is not None
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"steps": 2}, "local steps is 2; expected 1: .* privacy = 'client' or steps = 1"),
+        ({"epochs": 2}, "local steps is 2"),
+        ({"batch_size": 4}, "batch_size is 4; expected none, or all 12"),
+        ({"momentum": 0.9}, r"momentum is 0.9; expected 0, and that of the server rule instead"),
+        ({"optimiser": "adam"}, "optimiser is 'adam'; expected 'sgd'"),
+        ({"estimator": "saga"}, "estimator is 'saga'; expected 'sgd' with noise per sample"),
+        ({"weight_decay": 0.1}, "weight_decay is 0.1; expected 0"),
+    ],
+)
+def test_training_that_no_clip_bounds_is_refused(settings: Any, complaint: str) -> None:
+    with pytest.raises(InvalidSetting, match=complaint):
+        trainer(**settings).clipped_update(start(), 0, ALL)
+
+
+def test_models_and_trainers_that_cannot_are_refused() -> None:
+    normed = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    client = trainer(normed, running_statistics="batch")
+    with pytest.raises(InvalidSetting, match="noise per sample is '1'; expected one that treats"):
+        client.clipped_update(np.zeros(99, np.float32), 0, ALL)
+    with pytest.raises(InvalidSetting, match=r"dropout of layer 2 is 0\.5"):
+        trainer(network(dropout=0.5)).clipped_update(start(), 0, ALL)
+    with pytest.raises(InvalidSetting, match="samples of a client is 12; expected at most 5"):
+        trainer().clipped_update(start(), 0, PerSampleClip(1.0, 40, lambda rows: rows, 5))
+    with pytest.raises(InvalidSetting, match="expected fewer than"):
+        trainer().clipped_update(start(), 0, PerSampleClip(1.0, 60, lambda rows: rows))
+    other = Trainers([_Plain()])
+    with pytest.raises(InvalidSetting, match="'_Plain'; expected one with clipped_update"):
+        list(other.clipped_updates([0], start(), 0, ALL))
+
+
+class _Plain:
+    def update(self, parameters: Any, round: int) -> Any:
+        raise AssertionError
