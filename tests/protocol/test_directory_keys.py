@@ -150,6 +150,18 @@ def test_what_is_no_statement_is_refused(keys: KeyStatement | None, why: str) ->
     assert directory.state()["members"] == []
 
 
+def test_a_renewal_that_comes_twice_is_of_a_machine_that_was_brought_back() -> None:
+    directory = begun()
+    for number in (1, 2, 5):  # some were lost
+        directory.renew(1.0, "anna", "key of anna", round=1, incarnation=1, number=number)
+    for number in (5, 3):
+        with pytest.raises(Refused, match=f"renewal {number} of anna .* start the node anew"):
+            directory.renew(1.0, "anna", "key of anna", round=1, incarnation=1, number=number)
+    directory.renew(1.0, "anna", "key of anna", round=1, incarnation=1, number=6)
+    join(directory, 2.0, "anna", keys=stated("anna", 2))
+    directory.renew(2.0, "anna", "key of anna", round=1, incarnation=2, number=1)
+
+
 def test_seats_are_a_few() -> None:
     with pytest.raises(InvalidSetting, match="seats is 6; expected 0 to 5"):
         founded(seats=6)

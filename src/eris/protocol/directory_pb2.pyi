@@ -63,18 +63,20 @@ class Joined(_message.Message):
     def __init__(self, number: _Optional[int] = ..., abstain_through: _Optional[int] = ..., incarnation: _Optional[int] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
-    __slots__ = ("round", "incarnation", "mark", "keys", "knows")
+    __slots__ = ("round", "incarnation", "mark", "keys", "knows", "number")
     ROUND_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     KNOWS_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     round: int
     incarnation: int
     mark: Mark
     keys: KeyStatement
     knows: int
-    def __init__(self, round: _Optional[int] = ..., incarnation: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., keys: _Optional[_Union[KeyStatement, _Mapping]] = ..., knows: _Optional[int] = ...) -> None: ...
+    number: int
+    def __init__(self, round: _Optional[int] = ..., incarnation: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., keys: _Optional[_Union[KeyStatement, _Mapping]] = ..., knows: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("incarnation", "published", "mark")

@@ -176,36 +176,35 @@ class Directory:
         *,
         round: int,
         incarnation: int | None = None,
+        number: int | None = None,
         keys: KeyStatement | None = None,
         mark: Mark | None = None,
     ) -> Standing:
         """Keep a member's lease and let an owner publish up to ``lookahead`` rounds further.
 
-        With its ``incarnation`` given, a start of the member before its last one is refused. With
-        new ``keys`` there is a view that has them.
+        With its ``incarnation`` given, a start of the member before its last one is refused; with
+        its ``number``, a renewal that has been there. New ``keys`` make a view that has them.
         """
         self._admit(now, name, fingerprint, mark)
-        number = self._known(name, fingerprint, incarnation)
+        whose = self._known(name, fingerprint, incarnation)
         if not 0 <= round <= LAST_ROUND:
             raise Refused(f"round is {round}; expected 0 to {LAST_ROUND}")
-        member = self._members[number]
-        round = min(round, self._possible(number))
+        member = self._members[whose].renewing(number)
+        round = min(round, self._possible(whose))
         kept = replace(member, round=max(member.round, round), expires=now + self.lease)
         if self.seats and keys is not None:
             kept = kept.stating(keys)
         if member.here and kept.keys == member.keys:
-            self._members[number] = kept  # nothing that has to be on disk
+            self._members[whose] = kept  # nothing that has to be on disk
         else:
-            self._note(number, replace(kept, presence="here"))
+            self._note(whose, replace(kept, presence="here"))
         # Views first: a permit granted now would put off the next view.
         self._settle()
-        through = max(
-            kept.through, round + self.lookahead + self._pace(number, member.round, round)
-        )
-        if through > kept.through and self._acts(number, round):
-            self._members[number] = replace(self._members[number], through=through)
+        through = max(kept.through, round + self.lookahead + self._pace(whose, member.round, round))
+        if through > kept.through and self._acts(whose, round):
+            self._members[whose] = replace(self._members[whose], through=through)
             self.revision += 1
-        return self.standing(number)
+        return self.standing(whose)
 
     def _possible(self, number: int) -> int:
         """The furthest round that a member is believed to be in: one more than any other has

@@ -78,7 +78,8 @@ class Entry:
 
     ``incarnation`` counts its starts, ``round`` is the highest it has reported, ``through`` the
     last it was permitted to publish in, and its lease runs out when the clock shows ``expires``.
-    ``keys`` are the newest it has stated, where there are secure sums.
+    ``keys`` are the newest it has stated, where there are secure sums. ``renewals`` is the number
+    of its last renewal in this start, which only this start of the directory remembers.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Entry:
     presence: Presence = "here"
     expires: float = 0.0
     keys: KeyStatement | None = None
+    renewals: int = 0
 
     @property
     def here(self) -> bool:
@@ -140,6 +142,21 @@ class Entry:
             round=self.round,
             keys=self.keys,
         )
+
+    def renewing(self, number: int | None) -> Entry:
+        """The entry after a renewal; a start counts its own, and none comes twice.
+
+        One that does is of a machine that was brought back with its memory: what it has answered
+        since, it does not know.
+        """
+        if number is None:
+            return self
+        if number <= self.renewals:
+            raise Refused(
+                f"renewal {number} of {self.name} has been there, the last was {self.renewals}: "
+                f"its machine was brought back with its memory (a snapshot); start the node anew"
+            )
+        return replace(self, renewals=number)
 
     def stating(self, keys: KeyStatement | None) -> Entry:
         """The entry with keys that the member states now, or states again.

@@ -22,7 +22,7 @@ Statements = Mapping[tuple[int, int], KeyStatement]
 
 def members_to_json(members: Sequence[Entry]) -> list[dict[str, Any]]:
     """The members by number; a lease is of a clock that will be another one."""
-    rest = ("expires", "keys")
+    rest = ("expires", "keys", "renewals")
     return [
         {name: value for name, value in vars(member).items() if name not in rest}
         | {"start": _start(member.keys)}

@@ -165,6 +165,7 @@ class DirectoryService:
             *caller,
             round=request.round,
             incarnation=incarnation,
+            number=request.number,
             keys=self._checked(keys_of(request, caller[0])),
             mark=mark_of(request),
         )
@@ -272,7 +273,7 @@ class DirectoryClient:
         self.clock_offset: float | None = None
         """Seconds by which the directory's clock is ahead of this one; None before an answer."""
         self._channel, self._timeout, self._wall_clock = channel, timeout, wall_clock
-        self._memory, self._incarnation = memory, 0
+        self._memory, self._incarnation, self._renewals = memory, 0, 0
         self._seatings: dict[int, Seating] = {}  # by epoch, as told in this start
 
     async def join(
@@ -302,9 +303,11 @@ class DirectoryClient:
 
     async def renew(self, round: int, keys: KeyStatement | None = None) -> Standing:
         """Keep the lease, having reached a round; with new ``keys``, state them."""
+        self._renewals += 1
         request = wire.RenewRequest(
             round=round,
             incarnation=self._incarnation,
+            number=self._renewals,
             keys=keys_to_wire(keys),
             knows=max(self._seatings, default=0),
             mark=self._mark(),

@@ -24,6 +24,8 @@ from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.tls import Identity
 
 DIRECTORY_FILE = "directory.sqlite"
+LARGEST_ANSWER = 32 << 20
+"""Bytes: the keys of ten thousand members, in two views."""
 
 
 def renewed_after(settings: NodeSettings) -> float:
@@ -95,6 +97,7 @@ def directory_channel(
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.enable_http_proxy", 0),
             ("grpc.max_reconnect_backoff_ms", 2000),
+            ("grpc.max_receive_message_length", LARGEST_ANSWER),
         ],
     )
     return channel, where
