@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -14,6 +15,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eris.core.errors import InvalidSetting, PrivacyWarning, require
+from eris.core.noise import PrivacyClaim, epsilon
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
@@ -22,6 +24,7 @@ from eris.methods.method import GossipComposition, GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
 from eris.protocol.gossip.peer import GossipSettings
+from eris.protocol.secure.noise_terms import Level, SharedNoise
 from eris.protocol.settings import Settings, model_digest, warn_of_sparse_masks
 from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
@@ -34,7 +37,11 @@ from eris.session import Budget, Engine, Fit, RoundRecord, Session
 from eris.training.population import Population, Trainers
 from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
 
-OF_THE_METHOD = {"n", "plan", "scheme", "compressor", "masks", "shift", "initial"}
+USUALLY_IN = 0.9
+"""The share of clients that a round with shared noise counts on."""
+OF_THE_METHOD = {
+    "n", "plan", "scheme", "compressor", "masks", "shift", "initial", "secure", "noise",
+}  # fmt: skip
 
 
 class RefusedWarning(UserWarning):
@@ -89,6 +96,7 @@ class Federation:
         self.seed, self.sampled = seed, sampled
         self._weights = [1] * len(clients) if samples is None else [int(s) for s in samples]
         self._sampling: Sampling | None = None
+        self._shares: Level | None = None
         self.rule = server_rule(rule) if isinstance(rule, str) else rule
         _check_names(settings)
         if isinstance(self.method, GossipMethod):
@@ -122,11 +130,17 @@ class Federation:
         if parts.scheme.lasting and self.sampled is not None:
             expected = f"nothing: {parts.scheme.lasting}, which needs a lasting membership"
             raise InvalidSetting("sampled", self.sampled, expected)
-        self._privacy = parts.privacy
+        self._privacy, self._shares = parts.privacy, parts.shares
         if self.sampled is not None:
             template = replace(parts.view, samples=None)
             self._sampling = Sampling(template, self.names, self.seed)
-        least = {} if parts.secure is None else {"min_included": parts.secure.least_included}
+        usual: dict[str, Any] = {}
+        if parts.secure is not None:
+            usual["min_included"] = parts.secure.least_included
+        if parts.shares is not None:
+            # Each client's noise is for a sum of the fewest: the fewer, the more of it.
+            usual["min_included"] = max(usual["min_included"], math.ceil(USUALLY_IN * count))
+            usual["non_finite"] = "zero"
         agreed = Settings(
             n=len(self.initial),
             plan=parts.plan,
@@ -135,7 +149,7 @@ class Federation:
             rule=self.rule,
             seed=self.seed,
             initial=model_digest(self.initial),
-            **(least | dict(settings)),
+            **(usual | dict(settings)),
         )
         _warn_of_exposure(agreed)
         warn_of_sparse_masks(agreed, stacklevel=3)
@@ -176,6 +190,9 @@ class Federation:
         """
         if rounds < 1:
             raise InvalidSetting("rounds", rounds, "at least 1")
+        if self._shares is not None and self.agreement is not None:
+            noisy = replace(self.agreement.settings, noise=self._shared(rounds))
+            self.agreement = Agreement(noisy, self.agreement.view)
         noise, budget = self.noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical
@@ -283,11 +300,33 @@ class Federation:
         privacy: LocalPrivacy | None = self._privacy
         if privacy is None:
             return None, None
+        if self._shares is not None:
+            shared = self._shared(rounds)
+            sigma = float.fromhex(shared.sigma)
+            readers, openers = (
+                PrivacyClaim("gaussian", shared.sensitivity, std, rounds)
+                for std in (sigma, shared.std)
+            )
+            delta = privacy.delta
+            return None, Budget(readers, epsilon(readers, delta), delta, epsilon(openers, delta))
         uses = int(getattr(self.population, "uses_of_a_sample", 1))
         claim = privacy.claim(rounds, uses)
         seed = hashlib.sha256(f"noise/{self.seed}".encode()).digest()[:8]
         noise = PerSampleNoise(privacy.clip, claim.sigma, int.from_bytes(seed, "little"))
         return noise, Budget(claim, privacy.spent(rounds, uses), privacy.delta)
+
+    def _shared(self, rounds: int) -> SharedNoise:
+        """What every client adds, so that readers of so many rounds learn no more than agreed."""
+        assert self.agreement is not None
+        settings, privacy = self.agreement.settings, self._privacy
+        assert self._shares is not None
+        assert settings.secure is not None
+        assert privacy is not None
+        return SharedNoise.planned(
+            self._shares, privacy.epsilon, clip=privacy.clip, rounds=rounds, delta=privacy.delta,
+            clients=len(self.agreement.view.clients), samples=max(self._weights),
+            min_included=settings.min_included, colluders=settings.secure.known,
+        )  # fmt: skip
 
     def _view(self) -> View:
         if self.agreement is None:

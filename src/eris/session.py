@@ -52,6 +52,8 @@ class Budget:
     epsilon: float
     """Over all rounds, at ``delta``."""
     delta: float
+    openers: float | None = None
+    """Of noise that clients share: ε towards an owner that has its helpers on its side."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from eris.protocol.secure.helper import Helper
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import MaskedSum, OpenedSum
 from eris.protocol.secure.terms import SecureSums
+from eris.protocol.secure.wire import write_deposits
 from eris.testing.shape import Shape
 from eris.testing.weather import Trouble
 from eris.testing.world import World
@@ -124,11 +125,11 @@ def test_law_4_a_box_that_holds_all_parts(monkeypatch: pytest.MonkeyPatch) -> No
 def test_law_6_an_owner_that_passes_on_an_escrow_of_another_round(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write, kept = collecting.write_deposits, []
+    kept: list[Any] = []
 
     def replayed(escrows: Any) -> bytes:
         kept.extend(escrows)
-        return write(kept)
+        return write_deposits(kept)
 
     monkeypatch.setattr(collecting, "write_deposits", replayed)
     catch(monkeypatch, "did not make for it", shape=SHAPE)

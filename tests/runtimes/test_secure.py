@@ -128,7 +128,7 @@ def test_clients_that_are_drawn_anew_every_round_have_helpers_too() -> None:
                    min_included=4).fit(ROUNDS, progress=False).model
         for secure in ("2 of 3", "none")
     ]  # fmt: skip
-    assert_same_bits(*models)
+    assert_same_bits(models[0], models[1])
 
 
 def test_what_an_owner_gets_is_uniform_and_says_no_weight() -> None:

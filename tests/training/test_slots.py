@@ -160,7 +160,7 @@ def test_populations_give_contents() -> None:
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"steps": 2}, "local steps is 2; expected 1: .* privacy = 'client' or steps = 1"),
+        ({"steps": 2}, "local steps is 2; expected 1: .*protects = client"),
         ({"epochs": 2}, "local steps is 2"),
         ({"batch_size": 4}, "batch_size is 4; expected none, or all 12"),
         ({"momentum": 0.9}, r"momentum is 0.9; expected 0, and that of the server rule instead"),

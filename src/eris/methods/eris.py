@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from eris.core.compress import Compressor, MaskCompressor, RandP
@@ -17,6 +17,7 @@ from eris.core.shards import PLANS, ShardPlan, WeightedPlan
 from eris.methods.method import Composition
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.schemes import Basis, Independent, Scheme, scheme_for
+from eris.protocol.secure.noise_terms import Level
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.view import View
 
@@ -40,7 +41,8 @@ class ERIS:
     ``masks="independent"`` is the paper's mode; its download is dense. ``privacy`` adds local
     differential privacy. ``secure``, such as ``"2 of 3"``, has helpers of every shard open sums, so
     that its owner sees no single contribution; their words have ``ring_bytes``, and besides the
-    owner ``colluders`` may pool what they know.
+    owner ``colluders`` may pool what they know. With both, the noise of ``privacy`` is one that
+    clients share: ε is that of the sums, for one sample or, as ``protects`` says, one ``client``.
 
     The authors keep 3.3 % on MNIST, 0.6 % on CIFAR-10, 0.012 % on IMDB and 1 % for summaries
     (:meth:`published`), counting the upload alone: with a mask each, results are much larger.
@@ -63,6 +65,7 @@ class ERIS:
     secure: str = "none"
     ring_bytes: int = 8
     colluders: int | None = None
+    protects: Level = "sample"
     name: ClassVar[str] = "eris"
     paper: ClassVar[str] = "ERIS: Federated Shard Aggregation"
 
@@ -82,7 +85,16 @@ class ERIS:
         count = len(names) if self.aggregators is None else self.aggregators
         view = View.serverless(list(names), aggregators=count, samples=tuple(samples))
         secure = SecureSums.parse(self.secure, self.ring_bytes, self.colluders)
-        return Composition(view, self._plan(count), self._scheme(), self.privacy, secure)
+        parts = Composition(view, self._plan(count), self._scheme(), self.privacy, secure)
+        if secure is None or self.privacy is None:
+            if self.protects != "sample":
+                expected = "'sample', or noise that is shared: with epsilon and secure sums"
+                raise InvalidSetting("protects", self.protects, expected)
+            return parts
+        if self.privacy.calibration != "composed":
+            expected = "'composed': what is shared is a budget for all rounds"
+            raise InvalidSetting("calibration", self.privacy.calibration, expected)
+        return replace(parts, shares=self.protects)
 
     def _plan(self, count: int) -> ShardPlan:
         if self.plan == "contiguous":

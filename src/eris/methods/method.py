@@ -13,6 +13,7 @@ from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
 from eris.protocol.schemes import Dense, Scheme
+from eris.protocol.secure.noise_terms import Level
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.view import View
 
@@ -26,6 +27,8 @@ class Composition:
     scheme: Scheme = field(default_factory=Dense)
     privacy: LocalPrivacy | None = None
     secure: SecureSums | None = None
+    shares: Level | None = None
+    """Whether ``privacy`` is noise that clients share, and what it protects."""
 
 
 class Method(Protocol):

@@ -22,6 +22,7 @@ from eris.core.shardmap import ShardMap
 from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan
 from eris.core.vectors import Vector
 from eris.protocol.schemes import SCHEMES, Dense, Scheme
+from eris.protocol.secure.noise_terms import SharedNoise
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.terms import SecureSums
 
@@ -32,6 +33,7 @@ class Settings:
 
     ``n`` is the number of coordinates of the model, ``plan`` cuts them into shards, ``scheme`` says
     how segments travel (:mod:`eris.protocol.schemes`), ``secure`` whether owners see sums alone,
+    ``noise`` what every client adds to its part of them,
     ``rule`` what the server would have done with their mean. Times are in seconds.
 
     >>> from eris.core.compress import RandP
@@ -47,6 +49,7 @@ class Settings:
     rule: ServerRule = field(default_factory=FedAvg)
     scheme: Scheme = field(default_factory=Dense)
     secure: SecureSums | None = None
+    noise: SharedNoise | None = None
     precision: FixedPoint = field(default_factory=FixedPoint)
     non_finite: NonFinite = "refuse"
     segment_size: int | None = None
@@ -84,6 +87,8 @@ class Settings:
         self.scheme.check(self)
         if self.secure is not None:
             self.secure.check(self)
+        if self.noise is not None:
+            self.noise.check(self)
 
     @property
     def places(self) -> int:
@@ -134,7 +139,7 @@ _KINDS: dict[str, type[Any]] = {
         *(*PLANS.values(), WeightedPlan),
         *(*COMPRESSORS.values(), Prune, FixedPoint),
         *RULES.values(),
-        *(*SCHEMES, SecureSums, Threshold),
+        *(*SCHEMES, SecureSums, Threshold, SharedNoise),
     )
 }
 

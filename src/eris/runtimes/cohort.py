@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import ErisError, RefusedContribution
+from eris.core.errors import ErisError, InvalidSetting, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.codec import decode, encode
@@ -33,6 +33,7 @@ from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client
 from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
+from eris.protocol.secure.noising import sent_rows
 from eris.protocol.secure.simulated import Vaults
 from eris.protocol.view import NOBODY
 from eris.runtimes.faults import FaultPlan
@@ -47,8 +48,8 @@ from eris.runtimes.station import (
     trainers_state,
     under,
 )
-from eris.training.population import Population
-from eris.training.trainer import LocalUpdate, PerSampleNoise, check_update
+from eris.training.population import ClippingPopulation, Population
+from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise, check_update
 
 ASKING = 4
 """Phases that secure sums add: questions to helpers and their answers, twice."""
@@ -199,12 +200,16 @@ class Cohort:
         # With sampling nobody follows results: who is sampled next fetches the state.
         self._members = range(len(view.members) if self._sampling is None else 0)
         self._clients = {
-            member: Client(agreement, member, self.replica, vaults and vaults[member])
+            member: Client(
+                agreement, member, self.replica, None if vaults is None else vaults[member]
+            )
             for member in view.clients
             if self._place.hosts(member)
         }
         self._owners = {
-            owner: Aggregator(agreement, owner, self.replica, vaults and vaults[owner])
+            owner: Aggregator(
+                agreement, owner, self.replica, None if vaults is None else vaults[owner]
+            )
             for owner in sorted(set(view.owners))
             if self._place.hosts(owner)
         }
@@ -259,19 +264,35 @@ class Cohort:
         model = self.replica.model.copy()
         local = [self._clients[client].sender.training_model(model) for client in here]
         models = model if all(one is model for one in local) else local
-        updates = self.population.updates(here, models, round, self._noise)
+        updates = self._updates(here, models, round)
         for client, update in zip(here, updates, strict=True):
             check_update(update, self.agreement.view.members[client], len(model))
             self._report.clients[client] = update.metrics
             if not self._faults.straggles(client, round):
                 self._send(time, round, client, update, out)
 
+    def _updates(
+        self, clients: Sequence[int], models: Vector | Sequence[Vector], round: int
+    ) -> Iterable[LocalUpdate]:
+        """What clients train; with noise per sample, each sample clipped exactly."""
+        settings = self.agreement.settings
+        if settings.noise is None or settings.noise.privacy == "client":
+            return self.population.updates(clients, models, round, self._noise)
+        if not isinstance(self.population, ClippingPopulation):
+            expected = "clients that clip single samples (clipped_updates), or protects = client"
+            raise InvalidSetting("population", type(self.population).__name__, expected)
+        assert settings.secure is not None
+        grid = settings.noise.grid(settings.secure.ring_bytes, settings.precision.fraction_bits)
+        select = sent_rows(self.agreement.coding, round, 0)
+        clip = PerSampleClip(settings.noise.clip, grid.fine_places, select)
+        return self.population.clipped_updates(clients, models, round, clip)
+
     def _send(self, time: float, round: int, client: int, update: LocalUpdate, out: Outbox) -> None:
         machine = self._clients[client]
         machine.begin(round)
         try:
             contributions = machine.contribute(
-                update.vector, int(update.samples), int(update.steps)
+                update.vector, int(update.samples), int(update.steps), update.content
             )
         except RefusedContribution as error:
             self._report.refused.append(f"round {round}: {error}")

@@ -131,8 +131,8 @@ class Trainers:
                 raise InvalidSetting(
                     f"trainer of client {client}",
                     type(trainer).__name__,
-                    "one with clipped_update for noise per sample; with privacy = 'client' any "
-                    "trainer works",
+                    "one with clipped_update for noise per sample; where whole clients are "
+                    "protected any trainer works",
                 )
             yield trainer.clipped_update(model.copy(), round, clip)
 

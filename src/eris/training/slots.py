@@ -100,7 +100,7 @@ def check_one_step(model: nn.Module, options: LocalTraining, samples: int) -> No
     if options.local_steps(samples) != 1:
         expected = (
             "1: noise per sample needs one local step a round, for a sample changes all later "
-            "steps; use privacy = 'client' or steps = 1"
+            "steps; use one step, or protect whole clients (protects = client)"
         )
         raise InvalidSetting("local steps", options.local_steps(samples), expected)
     if options.batch(samples) != samples:
@@ -150,5 +150,5 @@ def _alike(found: Rows, expected: Rows) -> None:
         raise SamplesMeet(
             f"gradients of {int(off.sum())} of {len(off)} samples move if others are changed: what "
             "one sample contributes cannot be bounded; use a model that treats every sample by "
-            "itself, or privacy = 'client'"
+            "itself, or protect whole clients (protects = client)"
         )

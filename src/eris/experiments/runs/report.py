@@ -256,7 +256,12 @@ def _found(value: tuple[float, int] | None) -> str:
 
 
 def _budget(privacy: Line | None) -> str:
-    return NOTHING if not privacy else f"ε = {privacy['epsilon']:.4g}, δ = {privacy['delta']:g}"
+    if not privacy:
+        return NOTHING
+    said = f"ε = {privacy['epsilon']:.4g}, δ = {privacy['delta']:g}"
+    if "epsilon of openers" in privacy:
+        said += f" (ε = {privacy['epsilon of openers']:.4g} if an owner and its helpers collude)"
+    return said
 
 
 def _numbers(metrics: Line) -> dict[str, float]:

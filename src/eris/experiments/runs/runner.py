@@ -193,7 +193,8 @@ def _spent(training: Session) -> Line | None:
     budget = training.privacy
     if budget is None:
         return None
-    return {"epsilon": budget.epsilon, "delta": budget.delta, "claim": asdict(budget.claim)}
+    found = {"epsilon": budget.epsilon, "delta": budget.delta, "claim": asdict(budget.claim)}
+    return found if budget.openers is None else found | {"epsilon of openers": budget.openers}
 
 
 def _finish(run: Run, training: Session) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Result
@@ -56,13 +57,15 @@ class Client:
         self.round = round
         self._asked = 0
 
-    def contribute(self, update: Vector, samples: int, steps: int = 1) -> list[Outgoing]:
+    def contribute(
+        self, update: Vector, samples: int, steps: int = 1, content: Content | None = None
+    ) -> list[Outgoing]:
         """This round's contributions, one a segment, each for the owner of its shard.
 
         In an order that keeps all owners busy, so that each can publish early segments while later
         ones still arrive.
         """
-        prepared = self.prepare(update, samples, steps)
+        prepared = self.prepare(update, samples, steps, content=content)
         keys = sorted(self.agreement.keys, key=lambda key: (key[1], key[0]))
         return self.contributions(prepared, keys)
 
@@ -72,13 +75,14 @@ class Client:
         samples: int,
         steps: int = 1,
         based_on: Mapping[Key, int] | None = None,
+        content: Content | None = None,
     ) -> Prepared:
         """An update of this round, checked and cut; it was trained from these versions."""
         versions = self.replica.versions
         if based_on is None:
             based_on = dict(versions)
             self.sender.bind(self.round, self.replica)
-        pieces = self.sender.prepare(update, samples, steps, self.round, self.replica)
+        pieces = self.sender.prepare(update, samples, steps, self.round, self.replica, content)
         fresh = {key: piece for key, piece in pieces.items() if based_on[key] == versions[key]}
         return Prepared(self.round, samples, steps, based_on, fresh)
 

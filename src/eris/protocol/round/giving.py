@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Outgoing, Refusal
@@ -68,9 +69,12 @@ class Giving:
         model = self._node.client.sender.training_model(self._node.model)
         return Job(self.round, model.copy())
 
-    def trained(self, update: Vector, samples: int, steps: int) -> bool:
+    def trained(
+        self, update: Vector, samples: int, steps: int, content: Content | None = None
+    ) -> bool:
         """Take in what was trained; returns whether there is something to give."""
-        prepared = self._node.client.prepare(update, samples, steps, self._trained_from)
+        based_on = self._trained_from
+        prepared = self._node.client.prepare(update, samples, steps, based_on, content)
         self.dispatch = Dispatch(prepared) if self._useful(prepared) else None
         return self.dispatch is not None
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting
+from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key, networked
 from eris.protocol.authority.standing import Standing
@@ -272,7 +273,10 @@ class Member:
         self.highest = max(self.highest, self.evidence.reached)
         self.node.look_ahead(max(self.round, self.evidence.reached) + 1)
 
-    def trained(self, update: Vector, samples: int, steps: int, now: float) -> list[Outgoing]:
+    def trained(
+        self, update: Vector, samples: int, steps: int, now: float,
+        content: Content | None = None,
+    ) -> list[Outgoing]:  # fmt: skip
         """Take in what was trained; :meth:`pull` hands it out piece by piece.
 
         An update that could not be combined is refused here and whole: it counts as ``failed``.
@@ -284,7 +288,7 @@ class Member:
             self.discarded += 1
             return self._proceed(now)
         self.node.stayed.clear()
-        if not self.giving.trained(update, samples, steps):
+        if not self.giving.trained(update, samples, steps, content):
             self.discarded += 1  # results of earlier rounds have come in the meantime
             return self._proceed(now)
         return []

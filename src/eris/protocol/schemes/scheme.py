@@ -27,6 +27,7 @@ import numpy as np
 from eris.core.combine import examine
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.exact_clip import Content
 from eris.core.masks import KeptSet
 from eris.core.rules import ServerRule
 from eris.core.shift import advance, difference, estimate, shift_step
@@ -242,10 +243,12 @@ class Sender:
         return replica.reference
 
     def prepare(
-        self, update: Vector, samples: int, steps: int, round: int, replica: Replica
-    ) -> dict[Key, Vector]:
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
         """By segment: the values that are sent of an update.
 
+        ``content`` is what is sent where noise comes to it (:mod:`eris.protocol.secure.noising`).
         If an owner would refuse any of it, it is refused here and whole: were only some segments
         sent, the result would depend on how the coordinates are cut.
         """

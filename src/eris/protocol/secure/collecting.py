@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from eris.core.compress import Encoding
 from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
+from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
 from eris.protocol.schemes.scheme import Asking, Collector, Desk
 from eris.protocol.secure.keys import MemberKeys
@@ -264,18 +265,30 @@ class SecureCollector(Collector):
         asked = tuple(s for s in range(len(opening.helpers)) if seats >> s & 1)
         if named != statement.digest or asked != self._asked:
             return None
-        bound = self._desk.terms.bound(self._desk.agreement.settings.precision)
         try:
-            self._opened = opening.answered(seat, asked, given, bound)
+            self._opened = opening.answered(seat, asked, given, *self._bound())
         except Misfit as misfit:
             self._desk.notes.append(f"round {self._round}: {misfit}")
             return self._ask() if self._audited else self._ask_audit()
         if self._opened is None:
             return None
         self.sample_steps = self._opened.sample_steps
-        terms = self._desk.terms
-        places = terms.fraction_bits(self._desk.agreement.settings.precision)
-        return self._coding.publish(self._opened.mean(places), self._round)
+        return self._coding.publish(self._mean(self._opened), self._round)
+
+    def _mean(self, opened: OpenedSum) -> Vector:
+        settings, terms = self._desk.agreement.settings, self._desk.terms
+        if settings.noise is None:
+            return opened.mean(terms.fraction_bits(settings.precision))
+        grid = settings.noise.grid(terms.ring_bytes, settings.precision.fraction_bits)
+        return opened.mean(grid.places, settings.noise.divisor(opened.samples))
+
+    def _bound(self) -> tuple[float, float]:
+        """The largest magnitude of a word for a weight of one, and what noise may add to a sum."""
+        settings, terms = self._desk.agreement.settings, self._desk.terms
+        if settings.noise is None:
+            return terms.bound(settings.precision), 0.0
+        grid = settings.noise.grid(terms.ring_bytes, settings.precision.fraction_bits)
+        return settings.noise.bounds(len(self.included), grid)
 
     # -- who lied -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from eris.core.errors import InvalidSetting, one_of, require
 from eris.core.exact_clip import ROOM_BITS
 from eris.core.rounded_normal import MOST
-from eris.core.shared_noise import NoisePlan, check_grid, most_fraction_bits
+from eris.core.shared_noise import SPAN, NoisePlan, check_grid, most_fraction_bits
 
 if TYPE_CHECKING:
     from eris.protocol.settings import Settings
@@ -125,6 +125,14 @@ class SharedNoise:
         """What an opened sum, of clients with so many samples in all, is divided by for a mean,
         in units of values."""
         return float(samples) if self.privacy == "sample" else samples / self.samples
+
+    def bounds(self, included: int, grid: NoiseGrid) -> tuple[float, float]:
+        """The largest magnitude of a word for one sample, and what a sum of so many clients may
+        have besides, noise above all."""
+        each = self.clip if self.privacy == "sample" else 0.0
+        whole = 0.0 if self.privacy == "sample" else included * self.clip
+        beyond = whole + SPAN * self.std * math.sqrt(included)
+        return math.ldexp(each, grid.places), math.ldexp(beyond, grid.places) + included / 2
 
     def grid(self, ring_bytes: int, most: int = 33) -> NoiseGrid:
         """The finest grid that a ring of so many bytes allows, of ``most`` places at most."""

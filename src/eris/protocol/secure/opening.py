@@ -206,7 +206,12 @@ class Opening:
         return min(ways, key=lambda way: (len(silent & set(way)), way), default=None)
 
     def answered(
-        self, seat: int, asked: tuple[int, ...], given: Answer, bound: int
+        self,
+        seat: int,
+        asked: tuple[int, ...],
+        given: Answer,
+        bound: float,
+        noise: float = 0.0,
     ) -> OpenedSum | None:
         """Take in an answer; the sum, once all of ``asked`` have answered.
 
@@ -227,7 +232,7 @@ class Opening:
             _, head, words = self._own
             total.add(head, to_wire(words, self.shape.ring_bytes))
         try:
-            return total.opened([self._answers[asked][s] for s in asked], bound)
+            return total.opened([self._answers[asked][s] for s in asked], bound, noise)
         except Misfit:
             self._misfits.add(asked)
             raise

@@ -6,18 +6,24 @@ masked for no other. A contribution that is sent again is the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from eris.core.combine import bounded
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import ErisError, InvalidSetting
+from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
 from eris.protocol.messages import Payload
 from eris.protocol.schemes.scheme import Coding, Sender
 from eris.protocol.secure.escrow import MODEL, Escrow, Root, seal
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.labels import ShardRound, digest, label
+from eris.protocol.secure.noise_terms import SharedNoise
+from eris.protocol.secure.noising import Charge, SharedNoising, client_content
 from eris.protocol.secure.sums import SegmentShape, mask, plain_head, plain_words
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.secure.vault import Vault
@@ -62,6 +68,8 @@ class Training:
     model: bytes
     samples: int = 0
     steps: int = 0
+    words: dict[Key, Content] = field(default_factory=dict)
+    """By segment: words with noise, drawn once."""
     escrows: dict[int, tuple[dict[int, bytes], Escrow]] = field(default_factory=dict)
     """By shard: the seeds, and how they are deposited."""
 
@@ -76,6 +84,9 @@ class SecureSender(Sender):
         self._vault = vault
         self.training: Training | None = None
         """What the update of the current round is masked by."""
+        self.charge: Charge = lambda round, tag: None
+        """Told of every round before its noise is drawn; a node's is its ledger's."""
+        self._noising: SharedNoising | None = None
 
     @property
     def _terms(self) -> SecureSums:
@@ -112,8 +123,9 @@ class SecureSender(Sender):
         self.training = Training(round, view, self._vault.root(round), states, model)
 
     def prepare(
-        self, update: Vector, samples: int, steps: int, round: int, replica: Replica
-    ) -> dict[Key, Vector]:
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
         """By segment: the values that are sent of an update."""
         pieces = super().prepare(update, samples, steps, round, replica)
         if self.training is None or self.training.round != round:
@@ -123,13 +135,40 @@ class SecureSender(Sender):
             # Who is who has changed while it was trained, and nothing has left yet.
             self._bind(round, self.training.states)
         self.training.samples, self.training.steps = samples, steps
+        noise = self.agreement.settings.noise
+        if noise is not None:
+            self.training.words = self._noisy(noise, pieces, samples, round, content)
         return pieces
+
+    def _noisy(
+        self, noise: SharedNoise, pieces: Mapping[Key, Vector], samples: int, round: int,
+        content: Content | None,
+    ) -> dict[Key, Content]:  # fmt: skip
+        """By segment: what is masked, of one draw over all that is sent."""
+        settings = self.agreement.settings
+        grid = noise.grid(self._terms.ring_bytes, settings.precision.fraction_bits)
+        if noise.privacy == "client":
+            content = client_content(noise, grid, np.concatenate([*pieces.values()]), samples)
+        elif content is None:
+            expected = "one that clips single samples (clipped_update), as noise per sample needs"
+            raise InvalidSetting(f"training of {self.name}", "an update without content", expected)
+        if self._noising is None or self._vault.repeats:
+            key = self._vault.chain_key(round)
+            self._noising = SharedNoising(
+                noise, grid, settings.name, key, lambda *drawn: self.charge(*drawn)
+            )
+        words, at, cut = self._noising.words(content, round), 0, {}
+        for name, piece in pieces.items():
+            cut[name] = words[at : at + len(piece)]
+            at += len(piece)
+        return cut
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
         super().check_weight(samples, steps, round)
         clients = len(self.agreement.view_at(round).clients)
-        most = self._terms.total_samples // clients
+        noise = self.agreement.settings.noise
+        most = self._terms.total_samples // clients if noise is None else noise.samples
         if samples > most:
             expected = f"at most {most} of each of {clients} clients, where sums are secure"
             raise InvalidSetting(f"samples of {self.name}", samples, expected)
@@ -139,9 +178,12 @@ class SecureSender(Sender):
         training, settings = self.training, self.agreement.settings
         if training is None or training.round != round:
             raise ErisError(f"nothing was trained here for round {round}")
-        values = bounded(piece, self.name, settings.precision, settings.non_finite)
-        places = self._terms.fraction_bits(settings.precision)
-        words = plain_words(values, training.samples, places)
+        if settings.noise is not None:
+            words = training.words[segment.key].view(np.uint64)
+        else:
+            values = bounded(piece, self.name, settings.precision, settings.non_finite)
+            places = self._terms.fraction_bits(settings.precision)
+            words = plain_words(values, training.samples, places)
         head = plain_head(words, training.samples, training.steps)
         if training.view.owners[segment.shard] == self.me:
             return _ring(len(piece), write_own(training.model, head, words))

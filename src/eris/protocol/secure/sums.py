@@ -29,6 +29,9 @@ from eris.protocol.secure.pads import (
 )
 from eris.protocol.secure.seats import Threshold, bitmap
 
+MOST_WORD = (1 << 63) - 1
+"""Of a sum, whatever its samples."""
+
 
 class Misfit(ErisError):
     """An opened sum that its own check words, weights or range contradict."""
@@ -177,10 +180,11 @@ class MaskedSum:
         self.head += head
         add_wire(self.words, np.frombuffer(wire, np.uint8), self.ring_bytes)
 
-    def opened(self, answers: Sequence[Answer], bound: int) -> OpenedSum:
+    def opened(self, answers: Sequence[Answer], bound: float, noise: float = 0.0) -> OpenedSum:
         """What is left without the masks; :class:`Misfit` where it cannot be a sum of updates.
 
-        ``bound`` is the largest magnitude of a coordinate for a weight of one.
+        ``bound`` is the largest magnitude of a coordinate for a weight of one, and ``noise`` by how
+        much more noise may have moved it.
         """
         head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
         for one in answers:
@@ -190,11 +194,8 @@ class MaskedSum:
         samples, sample_steps = int(head[0]), int(head[1])
         if check_sums(total.view(np.uint64)) != (int(head[2]), int(head[3])):
             raise Misfit("the opened sum does not fit its check words")
-        if (
-            samples < 1
-            or samples * bound >= 1 << 63
-            or np.abs(total).max(initial=0) > samples * bound
-        ):
+        most = samples * bound + noise
+        if samples < 1 or most > MOST_WORD or np.abs(total).max(initial=0) > most:
             raise Misfit("the opened sum is beyond what its samples can amount to")
         return OpenedSum(samples, sample_steps, total)
 
@@ -207,10 +208,12 @@ class OpenedSum:
     sample_steps: int
     total: NDArray[np.int64]
 
-    def mean(self, fraction_bits: int) -> Vector:
-        """The mean with the bits that a sum in the clear has."""
+    def mean(self, fraction_bits: int, weight: float | None = None) -> Vector:
+        """The mean with the bits that a sum in the clear has; over the samples, if no other
+        ``weight`` is given."""
         out = np.empty(len(self.total), np.float32)
-        kernels.mean_of(out, self.total, None, 0, float(np.ldexp(self.samples, fraction_bits)))
+        over = self.samples if weight is None else weight
+        kernels.mean_of(out, self.total, None, 0, float(np.ldexp(over, fraction_bits)))
         return out
 
 

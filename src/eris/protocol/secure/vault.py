@@ -16,12 +16,12 @@ ENTROPY, FRESH = 96, 32
 class Vault:
     """What one member never tells: nothing of it is in a checkpoint, a journal or a transcript.
 
-    ``entropy`` gives so many random bytes, for a use in a round. A node's are the operating
-    system's, whatever they are for.
+    ``entropy`` gives so many random bytes, for a use in a round; in a simulation it ``repeats``. A
+    node's are the operating system's, whatever they are for.
     """
 
-    def __init__(self, entropy: Callable[[int, int], bytes]) -> None:
-        self._entropy = entropy
+    def __init__(self, entropy: Callable[[int, int], bytes], *, repeats: bool = False) -> None:
+        self._entropy, self.repeats = entropy, repeats
         self._keys = [MemberKeys.of(entropy(ENTROPY, 0))]
 
     @classmethod
@@ -36,7 +36,7 @@ class Vault:
                 Stream(seed, f"secrets/{used[round]}", round, member).words(0, count // 4).tobytes()
             )
 
-        return cls(entropy)
+        return cls(entropy, repeats=True)
 
     @property
     def newest(self) -> MemberKeys:
@@ -59,6 +59,10 @@ class Vault:
     def close(self) -> None:
         """Forget all: nothing can be opened or signed any more."""
         self._keys.clear()
+
+    def chain_key(self, round: int) -> bytes:
+        """From which noise is drawn: of the first round, and in a simulation of every round."""
+        return self._entropy(FRESH, round)
 
     def root(self, round: int) -> Root:
         """The secret of one training."""

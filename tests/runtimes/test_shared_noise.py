@@ -1,0 +1,149 @@
+"""Shared noise in the simulator: opened sums hold it, exactly as much as was promised."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from eris.core.errors import InvalidSetting
+from eris.core.exact_clip import add_clipped
+from eris.core.rules import server_rule
+from eris.core.streams import Stream
+from eris.core.vectors import Vector
+from eris.federation import Federation
+from eris.methods.eris import ERIS
+from eris.methods.privacy import LocalPrivacy
+from eris.methods.registry import create
+from eris.protocol.secure.noise import NoiseKeys
+from eris.protocol.secure.noise_terms import SharedNoise
+from eris.protocol.secure.noising import NoiseFault, SharedNoising, spread
+from eris.runtimes.cohort import Cohort
+from eris.runtimes.station import Place, Stations
+from eris.testing import assert_same_bits
+from eris.training.population import Trainers
+from eris.training.trainer import LocalUpdate, PerSampleClip
+
+N, CLIENTS, SAMPLES, CLIP = 6000, 10, 8, 0.5
+START = np.zeros(N, np.float32)
+
+
+class Fixed:
+    """A client whose samples have the same gradients whatever the model."""
+
+    def __init__(self, number: int) -> None:
+        drawn = Stream(3, "gradients", 0, number).normal(0, SAMPLES * N)
+        self.rows = (drawn.reshape(SAMPLES, N) / math.sqrt(N)).astype(np.float32)
+
+    def update(self, parameters: Vector, round: int) -> LocalUpdate:
+        return LocalUpdate(self.rows.mean(0), SAMPLES)
+
+    def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
+        rows = clip.select(self.rows)
+        content = np.zeros(rows.shape[1], np.int64)
+        add_clipped(content, rows, clip.clip, clip.places)
+        return LocalUpdate(np.zeros(N, np.float32), SAMPLES, content=content)
+
+
+TRAINERS = [Fixed(number) for number in range(CLIENTS)]
+
+
+def federation(epsilon: float = 8.0, **method: Any) -> Federation:
+    usual: dict[str, Any] = {"aggregators": 3, "secure": "2 of 3"}
+    made = ERIS(privacy=LocalPrivacy(epsilon, clip=CLIP), **(usual | method))
+    return Federation(
+        Trainers(TRAINERS), START, made, samples=[SAMPLES] * CLIENTS, seed=4,
+        rule=server_rule("fedavg", learning_rate=1.0),
+    )  # fmt: skip
+
+
+def residue(made: Federation) -> tuple[NDArray[np.float64], SharedNoise]:
+    """What the first round's mean holds beside the clipped gradients, times all weights."""
+    model = made.fit(1, progress=False).model
+    assert made.agreement is not None
+    noise = made.agreement.settings.noise
+    assert noise is not None
+    rows = np.concatenate([one.rows for one in TRAINERS]).astype(np.float64)
+    if noise.privacy == "client":
+        rows = np.stack([one.rows.mean(0) for one in TRAINERS]).astype(np.float64)
+    scales = np.minimum(1, CLIP / np.linalg.norm(rows, axis=1))
+    weight = noise.divisor(SAMPLES * CLIENTS)
+    return -model.astype(np.float64) * weight - scales @ rows, noise
+
+
+@pytest.mark.parametrize("protects", ["sample", "client"])
+def test_an_opened_sum_is_the_clipped_sum_and_the_noise_of_all(protects: str) -> None:
+    left, noise = residue(federation(protects=protects))
+    assert abs(spread(left, noise.std * math.sqrt(CLIENTS))) < 5
+    assert noise.std > CLIP / 10, "so that it is noise that is looked at"
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.2])
+def test_noise_of_another_size_is_found(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's own test of what it drew would stop it first; here it looks away."""
+    words = NoiseKeys.add
+
+    def drawn(self: NoiseKeys, content: Any, std: float, fine_bits: int) -> Any:
+        return words(self, content, factor * std, fine_bits)
+
+    monkeypatch.setattr(NoiseKeys, "add", drawn)
+    with pytest.raises(NoiseFault, match="standard deviations off in size"):
+        residue(federation())
+    monkeypatch.setattr(SharedNoising, "_examine", lambda *_: None)
+    left, noise = residue(federation())
+    assert abs(spread(left, noise.std * math.sqrt(CLIENTS))) > 10
+
+
+def test_kept_parts_are_what_is_clipped_and_a_rotated_basis_has_noise_of_its_own() -> None:
+    made = federation(kept_fraction=0.3, basis="rotated")
+    model = made.fit(2, progress=False).model
+    assert np.isfinite(model).all()
+    assert np.abs(model).max() > 0
+
+
+def test_stations_and_a_state_that_goes_on_draw_the_same() -> None:
+    made = federation()
+    whole = made.fit(2, progress=False).model
+    agreement = made.agreement
+    assert agreement is not None
+
+    def at(count: int) -> Stations:
+        return Stations([
+            Cohort(agreement, START, Trainers(TRAINERS), place=Place(number, count))
+            for number in range(count)
+        ])  # fmt: skip
+
+    first, later = at(2), at(1)
+    first.run_round(1)
+    later.restore(1, first.state())
+    later.run_round(2)
+    assert_same_bits(later.models()[0], whole)
+
+
+def test_both_figures_are_said() -> None:
+    made = federation(epsilon=2.0)
+    budget = made.start(160).privacy
+    assert budget is not None
+    assert budget.openers is not None
+    assert budget.epsilon <= 2.0 < 5 < budget.openers
+    assert made.agreement is not None
+    assert made.agreement.settings.min_included == 9, "nine of ten are counted on"
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        (
+            {"secure": "2of3", "epsilon": 8, "calibration": "per-round"},
+            "is 'per-round'",
+        ),
+        ({"epsilon": 8, "protects": "client"}, "protects is 'client'"),
+        ({"secure": "2of3", "epsilon": 8, "kept_fraction": 0.3}, "shift is True; expected False"),
+    ],
+)
+def test_what_cannot_be_promised_is_refused(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(InvalidSetting, match=match):
+        Federation(Trainers(TRAINERS), START, create("eris", **settings)).start(3)
