@@ -21,12 +21,13 @@ from eris.core.errors import ErisError
 from eris.core.shards import segment_length
 from eris.core.streams import Stream
 from eris.protocol.secure.escrow import Escrow, Root, seal
-from eris.protocol.secure.helper import Helper, SeatView, SumTerms
-from eris.protocol.secure.keys import MemberKeys, PairSecret
+from eris.protocol.secure.helper import Helper, SeatView
+from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.labels import ShardRound
 from eris.protocol.secure.opening import Deposits, Opening
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import SegmentShape, mask, plain_head, plain_words
+from eris.protocol.secure.terms import SecureSums
 
 SIZES = ((1_000, 16_384), (1_000, 100_000))
 """Clients, and values of each."""
@@ -65,24 +66,23 @@ class Federation:
     """Members with keys, one shard, and the helpers' memory: what outlives a round."""
 
     def __init__(self, clients: int, ring_bytes: int, threshold: Threshold) -> None:
-        self.terms = SumTerms(threshold, ring_bytes)
+        self.terms = SecureSums(threshold, ring_bytes)
         self.owner, self.helpers = clients, tuple(range(threshold.seats))
         self.keys = {member: MemberKeys.of(os.urandom(96)) for member in range(clients + 1)}
         public = {member: keys.public for member, keys in self.keys.items()}
         everyone = frozenset(range(clients))
-        self.seats = SeatView(self.owner, self.helpers, everyone, clients, public)
-        self.seated = [Helper(me, self.terms, self.keys[me]) for me in self.helpers]
-        self.pairs: dict[tuple[int, int], PairSecret] = {}
+        self.seats = [
+            SeatView(self.owner, self.helpers, everyone, clients, public, self.keys[me])
+            for me in self.helpers
+        ]
+        self.seated = [Helper(me, self.terms) for me in self.helpers]
 
     def escrow(self, place: ShardRound, client: int, root: Root) -> Escrow:
         """What a client deposits; pairs of members agree on a secret once."""
-        for helper in self.helpers:
-            if (client, helper) not in self.pairs:
-                theirs = self.seats.keys[helper]
-                shared = self.keys[client].shared(place.federation, client, helper, theirs)
-                self.pairs[client, helper] = shared
         keys = {
-            helper: self.pairs[client, helper].escrow_key(place.epoch, client, helper)
+            helper: self.keys[client]
+            .shared(place.federation, client, helper, self.keys[helper].public)
+            .escrow_key(place.epoch, client, helper)
             for helper in self.helpers
         }
         threshold = self.terms.threshold
@@ -91,7 +91,7 @@ class Federation:
 
     def round(self, number: int, values: int) -> Costs:
         """One round of everyone; :class:`WrongSum` unless every segment opens to the sum."""
-        clients, ring = len(self.seats.clients), self.terms.ring_bytes
+        clients, ring = len(self.seats[0].clients), self.terms.ring_bytes
         threshold, costs = self.terms.threshold, Costs(clients, values, ring)
         place, step = ShardRound(1, 1, number, 0), segment_length(values)
         deposits = Deposits(threshold)
@@ -110,8 +110,8 @@ class Federation:
                 escrow = self.escrow(place, client, root)
                 seeds = root.seeds(place, threshold)
             with costs.timed("helper", threshold.seats):
-                for helper in self.seated:
-                    helper.deposit(place, self.seats, client, escrow)
+                for helper, seat in zip(self.seated, self.seats, strict=True):
+                    helper.deposit(place, seat, client, escrow)
             deposits.accepted[escrow.digest] |= set(range(threshold.seats))
             size = sum(map(len, (escrow.model, *escrow.commitments, *escrow.boxes)))
             costs.sent["owner to a helper"] += size + NUMBER
@@ -145,7 +145,7 @@ class Federation:
         total = None
         for seat in asked:
             with costs.timed("helper", threshold.seats):
-                given = self.seated[seat].answer(statement, opening.signature, asked, self.seats,
+                given = self.seated[seat].answer(statement, opening.signature, asked, self.seats[seat],
                                                  opening.shape, over=lambda: False)  # fmt: skip
             with costs.timed("owner", 1):
                 total = opening.answered(seat, asked, given, bound)

@@ -35,6 +35,7 @@ from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
 from eris.protocol.secure.noising import sent_rows
 from eris.protocol.secure.simulated import Vaults
+from eris.protocol.secure.vault import Vault
 from eris.protocol.view import NOBODY
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
@@ -200,16 +201,12 @@ class Cohort:
         # With sampling nobody follows results: who is sampled next fetches the state.
         self._members = range(len(view.members) if self._sampling is None else 0)
         self._clients = {
-            member: Client(
-                agreement, member, self.replica, None if vaults is None else vaults[member]
-            )
+            member: Client(agreement, member, self.replica, self._vault(member))
             for member in view.clients
             if self._place.hosts(member)
         }
         self._owners = {
-            owner: Aggregator(
-                agreement, owner, self.replica, None if vaults is None else vaults[owner]
-            )
+            owner: Aggregator(agreement, owner, self.replica, self._vault(owner))
             for owner in sorted(set(view.owners))
             if self._place.hosts(owner)
         }
@@ -220,6 +217,9 @@ class Cohort:
                 for member in sorted(held)
                 if self._place.hosts(member)
             }
+
+    def _vault(self, member: int) -> Vault | None:
+        return None if self._vaults is None else self._vaults[member]
 
     def _hand_over(self, time: float, round: int, sampling: Sampling) -> None:
         """A new view: its members fetch the state from the owners of the view before.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from eris.core.exact_clip import Content
 from eris.core.prune import Prune
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -82,8 +83,9 @@ class PruneSender(Sender):
         return np.where(np.isfinite(self._retained), self._retained, model)
 
     def prepare(
-        self, update: Vector, samples: int, steps: int, round: int, replica: Replica
-    ) -> dict[Key, Vector]:
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
         """By segment: the values that are sent of an update."""
         # Before the steps are divided out: the local model moved by all of them.
         withheld = self._prune.withheld(update)

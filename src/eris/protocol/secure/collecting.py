@@ -273,9 +273,9 @@ class SecureCollector(Collector):
         if self._opened is None:
             return None
         self.sample_steps = self._opened.sample_steps
-        return self._coding.publish(self._mean(self._opened), self._round)
+        return self._coding.publish(self._published(self._opened), self._round)
 
-    def _mean(self, opened: OpenedSum) -> Vector:
+    def _published(self, opened: OpenedSum) -> Vector:
         settings, terms = self._desk.agreement.settings, self._desk.terms
         if settings.noise is None:
             return opened.mean(terms.fraction_bits(settings.precision))

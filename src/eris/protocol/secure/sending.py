@@ -103,8 +103,8 @@ class SecureSender(Sender):
         view, training = self.agreement.view_at(round), self.training
         if view.seating is None or self._keys(view) is None:
             return False
-        made = training is not None and training.round == round and training.samples
-        if made and training.view != view:
+        made = training if training is not None and training.samples else None
+        if made is not None and made.round == round and made.view != view:
             return False  # it is masked for those who were to have it before
         return view.seating.able(shard, view.owners[shard], self._terms.threshold.need)
 
