@@ -94,7 +94,7 @@ bench-growth: setup ## How a round's cost grows with clients and coordinates
 bench-network: setup ## Nodes on 100 Mbit/s links beside the limit and Flower (needs root)
 	$(BIN)/python benchmarks/network.py
 
-bench-secure: setup ## Secure sums beside plain rounds, their limit and Flower's SecAgg+ (needs root; an hour)
+bench-secure: setup ## Secure sums beside plain rounds, their limit and Flower's SecAgg+ (needs root; long)
 	$(BIN)/python benchmarks/secure.py
 
 bench-memory: setup ## What a node holds beyond the model's own vectors (needs 16 GB of memory)
