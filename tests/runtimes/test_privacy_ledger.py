@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import permutations
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -96,8 +96,7 @@ def left(charges: Charges) -> float:
 
 
 def test_charges_that_are_cut_anywhere_never_give_more_rounds() -> None:
-    records = [charge(round).record() for round in range(3)]
-    whole = b"".join(records)
+    whole = charge(0).record() + charge(1).record()
     for cut in range(len(whole) + 1):
         found = Charges.parse(whole[:cut])
         begun = whole[:cut].count(b"\x1e")
@@ -188,8 +187,8 @@ FEW = PrivacyBudget("sample", 2.42)
 """What 20 rounds of the noise cost."""
 
 
-def _charge_many(folder: str, federation: str) -> None:
-    ledger = PrivacyLedger(Path(folder), "data", [FEW])
+def _charge_many(folder: Path, federation: str) -> None:
+    ledger = PrivacyLedger(folder, "data", [FEW])
     for round in range(15):
         try:
             ledger.charge(charge(round, federation=federation))
@@ -198,12 +197,6 @@ def _charge_many(folder: str, federation: str) -> None:
 
 
 def test_two_federations_share_one_budget(tmp_path: Path) -> None:
-    workers = [
-        get_context("fork").Process(target=_charge_many, args=(str(tmp_path), name))
-        for name in ("a", "b")
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(2) as workers:  # the lock is a file's: as good as two processes
+        list(workers.map(_charge_many, [tmp_path] * 2, ["a", "b"]))
     assert PrivacyLedger(tmp_path, "data", [FEW]).record().count == 20

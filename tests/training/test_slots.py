@@ -152,6 +152,8 @@ def test_populations_give_contents() -> None:
         if isinstance(population, ClippingPopulation)
     ]
     assert len(found) == 2
+    together.check_clipping(start())
+    single.check_clipping(start())
     for ours, theirs in zip(*found, strict=True):
         assert ours is not None
         assert np.array_equal(ours, theirs)
@@ -172,6 +174,8 @@ def test_populations_give_contents() -> None:
 def test_training_that_no_clip_bounds_is_refused(settings: Any, complaint: str) -> None:
     with pytest.raises(InvalidSetting, match=complaint):
         trainer(**settings).clipped_update(start(), 0, ALL)
+    with pytest.raises(InvalidSetting, match=complaint):
+        trainer(**settings).check_clipping(start())
 
 
 def test_models_and_trainers_that_cannot_are_refused() -> None:

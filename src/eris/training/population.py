@@ -49,6 +49,9 @@ class Population(Protocol):
 class ClippingPopulation(Population, Protocol):
     """A population whose clients can bound what every single sample contributes, exactly."""
 
+    def check_clipping(self, model: Vector) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+
     def clipped_updates(
         self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
     ) -> Iterator[LocalUpdate]:
@@ -120,6 +123,11 @@ class Trainers:
                     "one with private_update: the method adds noise to single samples' gradients",
                 )
 
+    def check_clipping(self, model: Vector) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+        for client in range(len(self)):
+            self._clipping(client).check_clipping(model.copy())
+
     def clipped_updates(
         self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
     ) -> Iterator[LocalUpdate]:
@@ -135,6 +143,18 @@ class Trainers:
                     "protected any trainer works",
                 )
             yield trainer.clipped_update(model.copy(), round, clip)
+            yield self._clipping(client).clipped_update(model.copy(), round, clip)
+
+    def _clipping(self, client: int) -> ClippingTrainer:
+        trainer = self._trainers[client]
+        if not isinstance(trainer, ClippingTrainer):
+            raise InvalidSetting(
+                f"trainer of client {client}",
+                type(trainer).__name__,
+                "one with clipped_update for noise per sample; with privacy = 'client' any "
+                "trainer works",
+            )
+        return trainer
 
     def state(self) -> dict[str, Vector]:
         """What clients keep between rounds, named "client/what"."""

@@ -42,7 +42,7 @@ from eris.training.memory import Memory, restored, saved
 from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
 from eris.training.private import noisy_steps
-from eris.training.slots import SlotGradients, check_one_step
+from eris.training.slots import SlotGradients, check_one_step, check_slots
 from eris.training.statistics import (
     chosen,
     mixing_layer,
@@ -168,6 +168,12 @@ class TorchTrainer:
             raise InvalidSetting("estimator", self._options.estimator, expected)
         stream = Stream(noise.seed, "noise", round=round, client=self._client)
         return self._descend(parameters, round, noisy_steps(noise, stream, self._gradients))
+
+    def check_clipping(self, parameters: Vector) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+        check_one_step(self.model, self._options, len(self._gradients))
+        self.model.train()
+        check_slots(self._gradients, self._flat.checked(parameters))
 
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
         """The sum of the samples' clipped gradients at ``parameters``, exact, as ``content``.

@@ -147,6 +147,9 @@ class PerSampleClip:
 class ClippingTrainer(Trainer, Protocol):
     """A trainer that can bound what every single sample contributes, exactly."""
 
+    def check_clipping(self, parameters: Vector) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
         """The sum of the samples' clipped gradients, as ``content``."""
 

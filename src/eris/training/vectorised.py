@@ -163,6 +163,11 @@ class TorchPopulation:
             return self._one_by_one(clients, models, round, noise)
         return _in_order(self._together(clients, models, round))
 
+    def check_clipping(self, model: Vector) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one; of
+        the first client, for all have one model and one way to train."""
+        self._trainer(0).check_clipping(model)
+
     def clipped_updates(
         self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
     ) -> Iterator[LocalUpdate]:
