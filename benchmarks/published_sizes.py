@@ -145,8 +145,10 @@ class Federation:
         total = None
         for seat in asked:
             with costs.timed("helper", threshold.seats):
-                given = self.seated[seat].answer(statement, opening.signature, asked, self.seats[seat],
-                                                 opening.shape, over=lambda: False)  # fmt: skip
+                given = self.seated[seat].answer(
+                    statement, opening.signature, asked, self.seats[seat], opening.shape,
+                    over=lambda: False,
+                )  # fmt: skip
             with costs.timed("owner", 1):
                 total = opening.answered(seat, asked, given, bound)
             size = len(statement.digest) + NUMBER + given.head.nbytes + len(given.wire)

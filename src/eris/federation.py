@@ -34,7 +34,7 @@ from eris.runtimes.sampling import Sampling
 from eris.runtimes.station import Place, Station, Stations
 from eris.runtimes.swarm import Swarm
 from eris.session import Budget, Engine, Fit, RoundRecord, Session
-from eris.training.population import Population, Trainers
+from eris.training.population import ClippingPopulation, Population, Trainers
 from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
 
 USUALLY_IN = 0.9
@@ -193,6 +193,8 @@ class Federation:
         if self._shares is not None and self.agreement is not None:
             noisy = replace(self.agreement.settings, noise=self._shared(rounds))
             self.agreement = Agreement(noisy, self.agreement.view)
+            if self._shares == "sample" and isinstance(self.population, ClippingPopulation):
+                self.population.check_clipping(self.initial)
         noise, budget = self.noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical

@@ -19,8 +19,9 @@ from eris.protocol.authority.standing import Standing
 from eris.protocol.messages import Contribution, Message, Outgoing, Payload, Result, Snapshot
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client, Prepared
+from eris.protocol.round.ending import Phase
 from eris.protocol.round.evidence import Evidence
-from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.member import Member
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.replica import Replica
 from eris.protocol.round.roles import Node

@@ -13,7 +13,8 @@ from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.shards import RandomPlan
 from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import CatchUp, Contribution, Refusal, Result
-from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.ending import Phase
+from eris.protocol.round.member import Member
 from eris.protocol.schemes import Independent, Masked
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View

@@ -13,7 +13,8 @@ from eris.core.shards import RandomPlan
 from eris.protocol.agreement import networked
 from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import CatchUp, Holding, Message, Outgoing, Payload, Result, Snapshot
-from eris.protocol.round.member import AHEAD, Member, Phase
+from eris.protocol.round.ending import Phase
+from eris.protocol.round.member import AHEAD, Member
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.testing import assert_same_bits, initial_model

@@ -41,6 +41,9 @@ class Fixed:
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
         return LocalUpdate(self.rows.mean(0), SAMPLES)
 
+    def check_clipping(self, parameters: Vector) -> None:
+        """Its samples never meet."""
+
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
         rows = clip.select(self.rows)
         content = np.zeros(rows.shape[1], np.int64)

@@ -33,7 +33,8 @@ from eris.protocol.messages import (
     Snapshot,
 )
 from eris.protocol.recent import Recent
-from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.ending import Phase
+from eris.protocol.round.member import Member
 from eris.protocol.view import NOBODY
 from eris.testing.found import Case, kept
 from eris.testing.liar import made_up, twisted

@@ -30,7 +30,8 @@ from eris.protocol.messages import (
     RevealRequest,
     Snapshot,
 )
-from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.ending import Phase
+from eris.protocol.round.member import Member
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
 from eris.testing.sum_laws import LawBroken, Place, SumLaws

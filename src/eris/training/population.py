@@ -134,15 +134,6 @@ class Trainers:
         """The updates of these clients, one after another, each with its ``content``."""
         for position, client in enumerate(clients):
             model = models if isinstance(models, np.ndarray) else models[position]
-            trainer = self._trainers[client]
-            if not isinstance(trainer, ClippingTrainer):
-                raise InvalidSetting(
-                    f"trainer of client {client}",
-                    type(trainer).__name__,
-                    "one with clipped_update for noise per sample; where whole clients are "
-                    "protected any trainer works",
-                )
-            yield trainer.clipped_update(model.copy(), round, clip)
             yield self._clipping(client).clipped_update(model.copy(), round, clip)
 
     def _clipping(self, client: int) -> ClippingTrainer:
@@ -151,8 +142,8 @@ class Trainers:
             raise InvalidSetting(
                 f"trainer of client {client}",
                 type(trainer).__name__,
-                "one with clipped_update for noise per sample; with privacy = 'client' any "
-                "trainer works",
+                "one with clipped_update for noise per sample; where whole clients are protected "
+                "any trainer works",
             )
         return trainer
 

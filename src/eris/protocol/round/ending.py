@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Holding, Outgoing
 from eris.protocol.round.roles import Node
@@ -9,6 +11,15 @@ from eris.protocol.view import NOBODY
 
 MOST_NAMED = 5
 """Shards that are named one by one where something is missing."""
+
+
+class Phase(Enum):
+    """What a member is doing."""
+
+    CATCHING_UP = "catching up"
+    TRAINING = "training"
+    EXCHANGING = "exchanging"
+    DONE = "done"
 
 
 class Ending:

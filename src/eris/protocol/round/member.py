@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Iterator, Mapping
-from enum import Enum
 from itertools import chain
 from typing import Any
 
@@ -38,7 +37,7 @@ from eris.protocol.messages import (
     Result,
     Snapshot,
 )
-from eris.protocol.round.ending import Ending
+from eris.protocol.round.ending import Ending, Phase
 from eris.protocol.round.giving import Giving, Job
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
@@ -54,15 +53,6 @@ RESENT = 64
 
 AHEAD = 8
 """Rounds beyond what is believed to be reached of which results are kept until it is."""
-
-
-class Phase(Enum):
-    """What a member is doing."""
-
-    CATCHING_UP = "catching up"
-    TRAINING = "training"
-    EXCHANGING = "exchanging"
-    DONE = "done"
 
 
 class Member:
@@ -89,9 +79,6 @@ class Member:
     ) -> None:
         self.agreement = networked(settings, standing.views)
         self.me, self.rounds = standing.me, rounds
-        if (vault is None) != (settings.secure is None):
-            expected = "with secure sums, and only with them"
-            raise InvalidSetting("vault", "given" if vault else "missing", expected)
         self.node = Node(self.agreement, self.me, initial, vault)
         self.ownership = Ownership(
             self.node, through=standing.through, abstain_through=abstain_through, unsure=unsure

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from eris.core.errors import ErisError
+from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import (
@@ -45,6 +45,9 @@ class Node:
         self, agreement: Agreement, me: int, initial: Vector, vault: Vault | None = None
     ) -> None:
         self.agreement, self.me = agreement, me
+        if (vault is None) != (agreement.settings.secure is None):
+            expected = "with secure sums, and only with them"
+            raise InvalidSetting("vault", "given" if vault else "missing", expected)
         self.replica = Replica(agreement, initial)
         # A member without data has one too: it follows results and catches up like all. And one
         # without shards aggregates none, until a view gives it some.

@@ -21,8 +21,9 @@ from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import Limits, decode, encode
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
+from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
-from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.member import Member
 from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal

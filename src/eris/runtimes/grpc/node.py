@@ -18,7 +18,8 @@ from eris.files import tidy
 from eris.protocol.authority.directory import NotAMember, OldKeys
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
-from eris.protocol.round.member import Member, Phase
+from eris.protocol.round.ending import Phase
+from eris.protocol.round.member import Member
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage

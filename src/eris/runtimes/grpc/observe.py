@@ -28,7 +28,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from eris.core.errors import ErisError
-from eris.protocol.round.member import Phase
+from eris.protocol.round.ending import Phase
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint, everywhere, ip, written
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.journal import plain
