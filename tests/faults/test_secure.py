@@ -15,7 +15,7 @@ from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
 from eris.protocol.schemes.scheme import Asking
 from eris.protocol.secure import collecting, sending
-from eris.protocol.secure.collecting import SecureCollector
+from eris.protocol.secure.collecting import SecureCollector, SecureDesk
 from eris.protocol.secure.helper import Helper
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import MaskedSum, OpenedSum
@@ -172,3 +172,28 @@ def test_a_helper_that_answers_whoever_asks_after_a_takeover(
     monkeypatch.setattr(Ownership, "permits", lambda self, round: not self.abstains(round))
     law = "that is not its own|published without a permit|in epochs|belongs to|two sets"
     catch(monkeypatch, law, Trouble.DEATH, Trouble.OUTAGE, Trouble.DROP, most=40, shape=SHAPE)
+
+
+def test_a_helper_that_lies_is_named_and_the_sum_is_opened_by_others() -> None:
+    """A wrong answer is found by the check words, and the audit says whose it is."""
+    world = World(5, shape=SHAPE, kinds=frozenset())
+    world.run_until(1.0)
+    members = {h.member.me: h.member for h in world.hosts if h.member}
+    view = next(iter(members.values())).agreement.view
+    assert view.seating is not None
+    liar, owner = view.seating.helpers[0][0], members[view.owners[0]]
+    helping = members[liar].node.helping
+    assert helping is not None
+    given = helping.helper.answer
+
+    def wrong(*asked: Any, **more: Any) -> Any:
+        made = given(*asked, **more)
+        return replace(made, wire=bytes([made.wire[0] ^ 1]) + made.wire[1:])
+
+    helping.helper.answer = wrong  # type: ignore[method-assign]
+    world.run()
+    desk = owner.node.aggregator.desk
+    assert isinstance(desk, SecureDesk)
+    assert desk.named == {liar}
+    assert any(f"member {liar} lied" in note for note in owner.node.refused)
+    assert len(world.witness.results) == 10 * 3, "and nothing is withheld for that"

@@ -191,6 +191,9 @@ class Node:
             self._apply(result)
             sealed.append(self.replica.seal(result))
         told = [Outgoing(others, result) for result in sealed if (others := self._others)]
+        notes, self.aggregator.desk.notes = self.aggregator.desk.notes, []
+        for note in notes:
+            self.refused.append(note)
         return told + self.aggregator.ask()
 
     @property
