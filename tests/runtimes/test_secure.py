@@ -234,3 +234,8 @@ def test_too_few_members_are_refused() -> None:
     few = Crowd(3, N)
     with pytest.raises(InvalidSetting, match="3 members, 3 of them clients"):
         Federation(few, START, ERIS(secure="2 of 3"))
+
+
+def test_where_single_messages_are_lost_nobody_could_tell_of_new_keys() -> None:
+    with pytest.raises(InvalidSetting, match="secure is '2 of 3'; expected none where messages"):
+        fitted(faults=FaultPlan(drop=0.1), secure="2 of 3")

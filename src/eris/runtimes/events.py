@@ -89,6 +89,12 @@ class EventEngine(Clock[Berth]):
         self._away: set[int] = set()
         """Aggregators that take nothing in, in this round."""
         self._messages = self.round = 0
+        if agreement.settings.secure is not None:
+            expected = (
+                "none where messages are lost or members crash in mid-round: here nobody tells of "
+                "new keys, which a start needs. Rates by round (dropout, churn, straggle, link) work"
+            )
+            raise InvalidSetting("secure", str(agreement.settings.secure.threshold), expected)
         for number in range(len(agreement.view.members)):
             self.seats[number] = Berth(number)
             self._start(self.seats[number])
