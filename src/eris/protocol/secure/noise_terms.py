@@ -138,7 +138,7 @@ class SharedNoise:
         """The finest grid that a ring of so many bytes allows, of ``most`` places at most."""
         ring = most_fraction_bits(ring_bytes, self.clients, self.largest, self.std)
         sampler = math.floor(math.log2(MOST / self.std))
-        own = ROOM_BITS - 1 - math.frexp(self.largest)[1]
+        own = ROOM_BITS - math.frexp(self.largest)[1]
         places = min(most, ring, sampler, own - FINE_BITS[0])
         check_grid(places, self.std, self.clients)
         return NoiseGrid(places, min(FINE_BITS[1], own - places))
