@@ -92,7 +92,7 @@ class EventEngine(Clock[Berth]):
         if agreement.settings.secure is not None:
             expected = (
                 "none where messages are lost or members crash in mid-round: here nobody tells of "
-                "new keys, which a start needs. Rates by round (dropout, churn, straggle, link) work"
+                "new keys, which a start needs; rates by round (dropout, churn, …) work"
             )
             raise InvalidSetting("secure", str(agreement.settings.secure.threshold), expected)
         for number in range(len(agreement.view.members)):

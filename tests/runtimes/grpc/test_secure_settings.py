@@ -93,7 +93,7 @@ def test_differences_are_told_in_a_line(tmp_path: Path) -> None:
 
 
 def test_four_members_usually_have_them(tmp_path: Path) -> None:
-    usual = [usual_secure_sums(count) for count in (0, 3, 4, 50)]
+    usual = [usual_secure_sums(count) for count in (0, 4, 5, 50)]
     assert usual == ["none", "none", "2 of 3", "2 of 3"]
     terms: dict[str, Any] = {
         "rounds": 1,
@@ -104,7 +104,7 @@ def test_four_members_usually_have_them(tmp_path: Path) -> None:
     }
     assert federation_values(5, **terms)["federation.secure_sums"] == "2 of 3"
     assert federation_values(3, **terms)["federation.secure_sums"] == "none"
-    for count, words in ((4, "2 of 3"), (3, "none")):
+    for count, words in ((5, "2 of 3"), (4, "none")):
         place = tmp_path / str(count)
         done = CliRunner().invoke(
             app, ["node", "init", "anna", "--folder", str(place), "--host-directory",

@@ -18,7 +18,6 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.schemes import Scheme, scheme_for
-from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.protocol.view import View
@@ -258,9 +257,10 @@ class NodeSettings(Table):
 
 
 def usual_secure_sums(members: int) -> str:
-    """What a new federation of so many members agrees on."""
-    enough = 1 + Threshold.parse(USUAL_SECURE_SUMS).seats
-    return USUAL_SECURE_SUMS if members >= enough else "none"
+    """What a new federation of so many members agrees on: one of them may be away."""
+    usual = SecureSums.parse(USUAL_SECURE_SUMS)
+    assert usual is not None
+    return USUAL_SECURE_SUMS if members > usual.least_included else "none"
 
 
 def shard_sizes(agreed: Settings) -> list[int]:
