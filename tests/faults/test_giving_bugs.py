@@ -13,7 +13,6 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.round.giving import Giving, Job
 from eris.protocol.round.ownership import Ownership
-from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Sender
 from eris.testing.shape import Shape
 from eris.testing.weather import Trouble
@@ -72,10 +71,8 @@ def test_a_client_that_sends_another_slice(monkeypatch: pytest.MonkeyPatch) -> N
     """Caught by: what is sent is the slice of the update that was trained."""
     prepare = Sender.prepare
 
-    def prepare_shifted(
-        self: Sender, update: Vector, samples: int, steps: int, round: int, replica: Replica
-    ) -> Mapping[Key, Vector]:
-        return prepare(self, np.roll(update, 1), samples, steps, round, replica)
+    def prepare_shifted(self: Sender, update: Vector, *given: Any) -> Mapping[Key, Vector]:
+        return prepare(self, np.roll(update, 1), *given)
 
     monkeypatch.setattr(Sender, "prepare", prepare_shifted)
     catch(monkeypatch, "did not send its part of what it trained", shape=SMALL)

@@ -108,8 +108,8 @@ def test_law_2_a_sum_of_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_law_3_a_sum_that_is_published_without_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = MaskedSum.opened
 
-    def unchecked(self: MaskedSum, answers: Any, bound: int) -> OpenedSum:
-        found = opened(self, answers, bound)
+    def unchecked(self: MaskedSum, *given: Any) -> OpenedSum:
+        found = opened(self, *given)
         found.total[:1] += 1 << 30
         return found
 

@@ -99,8 +99,8 @@ def test_including_somebody_who_sent_nothing(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_mean_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = Client.prepare
 
-    def prepare_twice(self: Client, update: Vector, *given: Any) -> Prepared:
-        return prepare(self, 2 * update, *given)
+    def prepare_twice(self: Client, update: Vector, *given: Any, **more: Any) -> Prepared:
+        return prepare(self, 2 * update, *given, **more)
 
     monkeypatch.setattr(Client, "prepare", prepare_twice)
     with pytest.raises(LawBroken, match="off the mean of the included clients"):

@@ -48,7 +48,7 @@ class Seating:
         """Whether sums of a shard can be opened, and by members of different parties only."""
         helpers = self.helpers[shard]
         there = [member for member in helpers if member in self.known]
-        return owner in self.known and len(there) >= need and lawful(owner, there, self.parties)
+        return owner in self.known and len(there) >= need and lawful(owner, helpers, self.parties)
 
     @cached_property
     def parties(self) -> dict[int, str]:

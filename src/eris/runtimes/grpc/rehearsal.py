@@ -55,13 +55,15 @@ def _round(agreed: Settings, count: int) -> None:
         for me in range(count)
     ]
     model = np.zeros(agreed.n, np.float32)
+    # Far below what was agreed: a rotation may gather a block's values in one.
+    update = model + np.float32(agreed.precision.value_range / 64)
     members = [
         Member(agreed, standing, model, rounds=1, vault=vault)
         for standing, vault in zip(standings, vaults, strict=True)
     ]
     for member in members:
         member.start(0.0)
-        member.trained(model + 1, 1, 1, 0.0)
+        member.trained(update, 1, 1, 0.0)
     _exchange(members, [[] for _ in members])
     back = Member(agreed, standings[1], model, rounds=1, vault=vaults[1])
     back.restore(members[1].state())
