@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from eris.experiments.runs.noised import Images, NoisedTraining, course, network, rate_for, walk
-from eris.experiments.runs.shared_noise import CELLS, NoiseCampaign, kept
 
 from eris.core.errors import InvalidSetting
 from eris.experiments.runs import noised, shared_noise
+from eris.experiments.runs.noised import Images, NoisedTraining, course, network, rate_for, walk
+from eris.experiments.runs.shared_noise import CELLS, NoiseCampaign, kept
 from eris.protocol.secure.noising import spread
 from eris.training.flat import flatten
 from eris.training.vectorised import TorchPopulation
