@@ -58,8 +58,6 @@ class SecureDesk(Desk):
         self.named: set[int] = set()
         """Who lied in a sum of this owner: left out, and not asked."""
         self._pairs: Counter[frozenset[int]] = Counter()
-        self.notes: list[str] = []
-        """What was found, for people; whoever takes it out writes it down."""
 
     @property
     def terms(self) -> SecureSums:
@@ -132,6 +130,8 @@ class SecureDesk(Desk):
                 deposits.disputed[named].add(seat)
                 client = deposits.escrows[named][0]
                 self.notes.append(f"helper {member} disputes the escrow of client {client}")
+            else:  # it lacks it, or has not the keys yet: it is offered again
+                deposits.accepted[named].discard(seat)
         return True
 
     def blame(self, found: list[frozenset[int]], round: int) -> None:
