@@ -52,6 +52,10 @@ def gradients(model: nn.Module, count: int) -> tuple[ClientGradients, Tensor]:
     return ClientGradients(flat, *images(count), functional.cross_entropy), flat.read()
 
 
+def rows_of(found: ClientGradients, position: Tensor, slots: int) -> Any:
+    return np.concatenate([rows.copy() for rows in SlotGradients(found, slots).passes(position)])
+
+
 def content(found: ClientGradients, position: Tensor, slots: int | None = None) -> Any:
     return SlotGradients(found, slots).clipped_sum(position, ALL)
 
@@ -65,21 +69,19 @@ def test_crafted_models_do_not_make_one_sample_move_the_others(scale: float) -> 
     without = ClientGradients(found.flat, found.inputs[:19], found.targets[:19], found.loss)
     moved = whole - content(without, position, 20)
     alone = np.zeros_like(whole)
-    rows, _ = found.each(position, None)
-    add_clipped(alone, rows[19:].numpy(), CLIP, PLACES)
+    add_clipped(alone, rows_of(found, position, 20)[19:], CLIP, PLACES)
     assert np.array_equal(moved, alone)
     assert sum(int(a) ** 2 for a in moved) <= int(CLIP * 2**PLACES) ** 2
 
 
 def test_empty_slots_and_several_passes() -> None:
     found, position = gradients(lenet5(0), 70)
-    rows, _ = found.each(position, torch.arange(64))
-    passes = list(SlotGradients(found, 200).passes(position))
-    assert [one.shape[0] for one in passes] == [64] * 4
-    assert np.array_equal(passes[0], rows.numpy())
-    assert passes[1][:6].any(axis=1).all()
-    assert not passes[1][6:].any()
-    assert not np.concatenate(passes[2:]).any()
+    first, _ = gradients(lenet5(0), 64)
+    rows = rows_of(found, position, 200)
+    assert len(rows) == 4 * 64
+    assert np.array_equal(rows[:64], rows_of(first, position, 64))
+    assert rows[:70].any(axis=1).all()
+    assert not rows[70:].any()
 
 
 class Meeting(nn.Module):

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.exact_clip import Content, add_clipped, check_room
 from eris.core.streams import Stream
+from eris.training.fast.calls import NotTogether
+from eris.training.fast.samples import sample_blocks
 from eris.training.gradients import ClientGradients
 from eris.training.options import LocalTraining
 from eris.training.statistics import mixing_layer
@@ -50,7 +52,7 @@ class SlotGradients:
         self._gradients, self._rows = gradients, min(ROWS, self.count)
 
     def passes(self, position: Tensor) -> Iterator[Rows]:
-        """The gradients of all slots at a flat model, pass by pass."""
+        """The gradients of all slots at a flat model, in blocks; each is gone with the next."""
         samples = len(self._gradients)
         for first in range(0, self.count, self._rows):
             held = torch.arange(first, max(first, min(first + self._rows, samples)))
@@ -58,7 +60,7 @@ class SlotGradients:
                 _filled(data[held], self._rows)
                 for data in (self._gradients.inputs, self._gradients.targets)
             )
-            yield _each(self._gradients, position, inputs, targets, len(held))
+            yield from _each(self._gradients, position, inputs, targets, len(held))
 
     def clipped_sum(self, position: Tensor, clip: PerSampleClip) -> Content:
         """Σ clip(select(gᵢ)) over all samples, on the fine grid."""
@@ -84,14 +86,14 @@ def check_slots(gradients: ClientGradients, position: Tensor, seed: int = 0) -> 
     rows = min(ROWS, len(gradients))
     inputs, targets = gradients.inputs[:rows], gradients.targets[:rows]
     with single_threaded():
-        plain = _each(gradients, position, inputs, targets, rows)
+        plain = _whole(_each(gradients, position, inputs, targets, rows))
         for order in Stream(seed, "slots").permutations(TRIES, rows):
             changed, stay = order[: -(-rows // 2)], order[-(-rows // 2) :]
             for factor in (0, -1000):
                 some, wanted = inputs.clone(), targets.clone()
                 some[changed] = factor * inputs[changed[::-1].copy()]
                 wanted[changed] = targets[changed[::-1].copy()]
-                found = _each(gradients, position, some, wanted, rows)
+                found = _whole(_each(gradients, position, some, wanted, rows))
                 _alike(found[stay], plain[stay])
 
 
@@ -128,13 +130,30 @@ def check_one_step(model: nn.Module, options: LocalTraining, samples: int) -> No
 
 def _each(
     gradients: ClientGradients, position: Tensor, inputs: Tensor, targets: Tensor, held: int
-) -> Rows:
-    """The gradients of a pass, of which the first rows hold samples."""
-    batch = ClientGradients(gradients.flat, inputs, targets, gradients.loss)
-    rows, _ = batch.each(position, None)
-    rows[held:] = 0
-    found: Rows = rows.cpu().numpy()
-    return found
+) -> Iterator[Rows]:
+    """The gradients of a pass in blocks, of which the first rows hold samples."""
+    first = 0
+    for rows in _blocks(gradients, position, inputs, targets):
+        rows[max(0, held - first) :] = 0
+        first += len(rows)
+        found: Rows = rows.cpu().numpy()
+        yield found
+
+
+def _blocks(
+    gradients: ClientGradients, position: Tensor, inputs: Tensor, targets: Tensor
+) -> Iterator[Tensor]:
+    """Which way is taken depends on the model alone, so a sample sees the same instructions."""
+    try:
+        return sample_blocks(gradients.flat, gradients.loss, position, inputs, targets)
+    except NotTogether:
+        batch = ClientGradients(gradients.flat, inputs, targets, gradients.loss)
+        return iter([batch.each(position, None)[0]])
+
+
+def _whole(blocks: Iterator[Rows]) -> Rows:
+    """All rows of a pass, with memory of their own."""
+    return np.concatenate([rows.copy() for rows in blocks])
 
 
 def _filled(data: Tensor, rows: int) -> Tensor:
