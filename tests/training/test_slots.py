@@ -118,6 +118,64 @@ def test_samples_that_meet_are_found() -> None:
     check_slots(ClientGradients(flat, *some_data(), functional.cross_entropy), flat.read())
 
 
+class Placed(torch.autograd.Function):
+    """A factor that differs from row to row of a pass."""
+
+    @staticmethod
+    def forward(y: Tensor) -> Tensor:
+        return torch.ones_like(y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 0
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, y: Tensor) -> Any:
+        places = torch.arange(1.0, info.batch_size + 1).reshape(-1, *[1] * (y.dim() - 1))
+        return torch.ones_like(y) * places, 0
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner(x)
+        placed: Tensor = Placed.apply(y)  # type: ignore[no-untyped-call]
+        return y * placed
+
+
+def test_a_model_that_knows_its_rows_is_refused_for_batches_only() -> None:
+    flat = FlatParameters(Counts())
+    found = ClientGradients(flat, *some_data(), functional.cross_entropy)
+    check_slots(found, flat.read())
+    with pytest.raises(SamplesMeet, match="move if they change places, as in secret batches"):
+        check_slots(found, flat.read(), packed=True)
+
+
+@pytest.mark.parametrize(("scale", "share"), [(1.0, 0.5), (1e6, 0.1), (1e6, 0.9), (1e6, 0.0)])
+def test_batches_are_packed_and_rows_keep_their_bits(scale: float, share: float) -> None:
+    found, position = gradients(crafted(images(1)[0], scale), 70)
+    check_slots(found, position, packed=True)
+    slots, whole = SlotGradients(found, 100), rows_of(found, position, 100)[:100]
+    chosen = np.random.default_rng(5).random(100) < share
+    held = int(chosen.sum())
+    packed = [rows.copy() for rows in slots.passes(position, lambda count: chosen)]
+    assert sum(map(len, packed)) == -(-held // 64) * 64
+    if held:
+        rows = np.concatenate(packed)
+        assert np.array_equal(rows[:held], whole[chosen])
+        assert not rows[held:].any()
+    clip = PerSampleClip(CLIP, PLACES, lambda rows: rows, 100, lambda count: chosen)
+    slow = np.zeros(whole.shape[1], np.int64)
+    add_clipped(slow, whole[chosen], CLIP, PLACES)
+    assert np.array_equal(slots.clipped_sum(position, clip), slow)
+
+
 def test_an_update_is_the_sum_of_clipped_gradients_and_no_vector() -> None:
     client = trainer()
     update = client.clipped_update(start(), 3, ALL)

@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 from eris.core.errors import ErisError, require
 from eris.core.exact_clip import Content, add_clipped
 from eris.core.vectors import Vector
-from eris.protocol.secure.noise import NoiseKeys, content_digest, next_chain_key
+from eris.protocol.secure.noise import (
+    NoiseKeys,
+    batch_coins,
+    content_digest,
+    next_chain_key,
+)
 from eris.protocol.secure.noise_terms import NoiseGrid, SharedNoise
 
 if TYPE_CHECKING:
@@ -62,10 +67,18 @@ class SharedNoising:
         require(len(chain_key) == 32, "bytes of a chain key", len(chain_key), "32")
         self._std = math.ldexp(noise.std, grid.places)
         self._grid, self._federation, self._charge = grid, federation, charge
-        self._chain_key = chain_key
+        self._chain_key, self._rate = chain_key, noise.sampling_rate
         self._last = -1
         self.gauge: NDArray[np.int64] = np.zeros(0, np.int64)
         """The last round's words of the gauge coordinates."""
+
+    def batch(self, round: int, slots: int) -> NDArray[np.bool_]:
+        """Which of a client's slots are in a round's batch; the same until its noise is drawn.
+
+        Nobody else may see it, nor how many they are.
+        """
+        self._check_new(round)
+        return batch_coins(self._chain_key, self._federation, round, slots, self._rate)
 
     def words(self, content: Content, round: int) -> NDArray[np.int64]:
         """What is masked in a round: the content (on the fine grid) with noise, on the ring's grid.
@@ -73,11 +86,7 @@ class SharedNoising:
         Integers as they are, modulo nothing. A round is drawn once; whoever must send it again
         sends the same words.
         """
-        if round <= self._last:
-            raise ErisError(
-                f"noise of round {round} was drawn, or a later one's: words are kept and sent "
-                "again as they are, never drawn twice"
-            )
+        self._check_new(round)
         whole = np.concatenate([content, np.zeros(GAUGE, np.int64)])
         fine = self._grid.fine_bits
         digest = content_digest(whole, self._std, self._grid.places, fine)
@@ -89,6 +98,13 @@ class SharedNoising:
         self._examine(drawn, whole)
         self.gauge = drawn[len(content) :]
         return drawn[: len(content)]
+
+    def _check_new(self, round: int) -> None:
+        if round <= self._last:
+            raise ErisError(
+                f"noise of round {round} was drawn, or a later one's: words are kept and sent "
+                "again as they are, never drawn twice"
+            )
 
     def _examine(self, drawn: NDArray[np.int64], content: Content) -> None:
         if len(drawn) < FEWEST:
