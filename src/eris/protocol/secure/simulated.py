@@ -108,7 +108,7 @@ class Opener:
                    for seed in seeds.values()]  # fmt: skip
         add_pads(head, pads, streams, size)
         words = np.zeros(encoded.count, np.uint64)
-        add_wire(words, np.frombuffer(sent.wire, np.uint8), size)
+        add_wire(words, sent.wire, size)
         samples, sample_steps = (int(word) for word in (sent.head - head)[:2])
         if samples < 1:
             raise ErisError("a contribution without samples")
