@@ -57,8 +57,8 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv, audit-completion, audit-defences, audit-visible, audit-choosing, "
-            "eavesdropper or shared-noise."
+            "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
+            "audit-choosing, eavesdropper or shared-noise."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -98,14 +98,16 @@ def reproduce(
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
     need(*(AUDIT if name.startswith("audit-") else images))
-    from eris.experiments.audits import tables as audit_tables
+    from eris.experiments.audits.secure import SECURE
+    from eris.experiments.audits.tables import AUDITS
     from eris.experiments.runs import reproduce as experiments
 
+    audits = {**AUDITS, SECURE.name: SECURE}
     console, root = Console(highlight=False), runs_root(runs)
     check_folder("--runs", root)
     if picture is not None:
         check_picture("--picture", picture)
-        chosen = audit_tables.AUDITS.get(name) or experiments.EXPERIMENTS.get(name)
+        chosen = audits.get(name) or experiments.EXPERIMENTS.get(name)
         if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     if quick and name != EAVESDROPPER:
@@ -119,8 +121,8 @@ def reproduce(
         if value and name not in NARROWED[key]:
             raise InvalidSetting(key, value, f"none: only {', '.join(NARROWED[key])} have it")
     numbers = list(range(first_seed, first_seed + seeds))
-    if name in audit_tables.AUDITS:
-        _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
+    if name in audits:
+        _audits(audits[name], numbers, root, picture, console)
     elif name in experiments.EXPERIMENTS:
         _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
     elif name in PROGRAMS:
@@ -138,7 +140,7 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER)
+        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, EAVESDROPPER)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 
@@ -194,12 +196,12 @@ def _audits(
 
         outcomes = audit_tables.audited(table, seeds, root, begin)
     widened(console, WIDTH)
-    console.print(*parts(audit_tables.shown(table, outcomes), console))
+    console.print(*parts(table.shown(outcomes), console))
     first = next(iter(outcomes.values()))[0]["about"]
     said = ", ".join(f"{key} {first[key]}" for key in ("data", "model", "clients", "rounds"))
     say(
         f"Seeds {seeds[0]} to {seeds[-1]}, means over them; {said}; attacked one round of "
-        f"{table.every}. Membership accuracy in %: chance is 50."
+        f"{table.every}. {table.reading}"
     )
     if table.curve is not None:
         path = picture or root / f"{table.name}.png"
