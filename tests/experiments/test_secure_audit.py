@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import chi2
 
 from eris.audit.membership import judged_places
 from eris.core.errors import InvalidSetting
+from eris.core.shared_noise import NoisePlan
+from eris.experiments.audits import report
 from eris.experiments.audits.auditing import Audit, AuditOptions, by_round, subject_of
 from eris.experiments.audits.observers import named, usual
 from eris.experiments.audits.secure import SECURE, SecureTable
@@ -29,7 +34,7 @@ from eris.protocol.transcript import Observation, Transcript
 SMALL = {
     "data.name": "digits", "data.clients": 6, "data.samples": 12, "data.canaries": 0.5,
     "training.rounds": 2, "training.learning_rate": 0.1, "training.batch_size": 0,
-    "method.name": "eris", "method.aggregators": 3, "method.secure": "2of3",
+    "training.steps": 1, "method.name": "eris", "method.aggregators": 3, "method.secure": "2of3",
     "agreement.min_included": 4,
 }  # fmt: skip
 
@@ -145,6 +150,28 @@ def test_owners_members_and_helpers_judge_means_and_openers_single_updates() -> 
     assert openers.roc.auc > owner.roc.auc
     assert openers.observer == "openers 0, 1, 2"
     assert usual(transcript) == ["aggregator", "openers", "member", "coalition:2", "final-model"]
+
+
+def test_both_promises_stand_beside_the_findings_and_noise_is_that_of_one_client() -> None:
+    noisy = {"method.epsilon": 8, "method.clip": 0.5, "agreement.min_included": 5}
+    assembly, transcript = recorded(**noisy)
+    subject = subject_of(assembly, transcript)
+    shared = Settings.from_canonical(transcript.settings).noise
+    assert shared is not None
+    sizes = [len(part) for part in assembly.samples.parts]
+    assert subject.noise == pytest.approx(shared.std / np.mean(sizes))
+    assert subject.noise < float.fromhex(shared.sigma) / np.mean(sizes), "not that of a sum"
+    audit = Audit(subject, AuditOptions(("member", "openers:0")))
+    for round, records in sorted(by_round(transcript).items()):
+        audit.take(round, records)
+    outcome = audit.outcome(None)
+    promised = outcome.to_json()["accounted"]
+    assert promised["epsilon"] == pytest.approx(8, abs=0.01)
+    plan = NoisePlan(8, 2, min_included=5, colluders=1)
+    assert promised["epsilon of openers"] == pytest.approx(plan.epsilon_of_openers, rel=1e-3)
+    out = io.StringIO()
+    Console(file=out, width=200).print(*report.shown(outcome, subject.places))
+    assert "if the shard's owner and its helpers collude" in out.getvalue()
 
 
 def test_openers_are_asked_about_the_others(run: Transcript) -> None:

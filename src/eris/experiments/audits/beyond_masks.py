@@ -150,7 +150,7 @@ def shown_as(table: str, lines: Sequence[Mapping[str, Any]], settings: MaskSetti
 
 def _written(figures: Mapping[str, float], form: str) -> str:
     mean, half = (format(figures[name], form) for name in ("mean", "interval"))
-    return mean if figures["interval"] == 0 else f"{mean} ± {half}"
+    return mean if half == format(0.0, form) else f"{mean} ± {half}"
 
 
 def main(given: list[str] | None = None) -> None:
