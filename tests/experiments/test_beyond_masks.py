@@ -23,6 +23,7 @@ from eris.experiments.audits.choosing import (
 from eris.experiments.audits.false_model import read_samples
 from eris.experiments.audits.opened_sums import Late, Lie, opened_rounds
 from eris.training.flat import parameter_count
+from support.command import Eris
 
 EIGHT = DigitClients(8, 16)
 N = parameter_count(EIGHT.federation().population._flat.module)  # type: ignore[attr-defined]
@@ -91,3 +92,31 @@ def test_lines_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_unknown_table_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"only is 'dropouts'; expected .*dropout"):
         MaskSettings(only="dropouts")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            ("mnist", "--only", "dropout"),
+            "none: only audit-completion, audit-choosing, shared-noise",
+        ),
+        (
+            ("shared-noise", "--instances", "3"),
+            "none: only audit-completion, audit-choosing have it",
+        ),
+        (
+            ("audit-choosing", "--only", "sets"),
+            "expected one of all, choosing, dropout, false-model",
+        ),
+        (("audit-choosing", "--attack", "rog"), "chosen in audit-defences and audit-visible only"),
+    ],
+)
+def test_the_command_refuses_what_an_experiment_does_not_take(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    given: tuple[str, ...], expected: str,
+) -> None:  # fmt: skip
+    eris = Eris(monkeypatch, capsys)
+    assert eris("reproduce", *given, "--runs", str(tmp_path)) == 2
+    assert expected in eris.err
+    assert len(eris.err.splitlines()) == 1
