@@ -112,6 +112,9 @@ class Opener:
         samples, sample_steps = (int(word) for word in (sent.head - head)[:2])
         if samples < 1:
             raise ErisError("a contribution without samples")
-        places = self._terms.fraction_bits(settings.precision)
-        values = signed(words - pads, size) / np.ldexp(float(samples), places)
+        over, places = float(samples), self._terms.fraction_bits(settings.precision)
+        if settings.noise is not None:  # on a grid, and by a weight, of its own
+            places = settings.noise.grid(size, settings.precision.fraction_bits).places
+            over = settings.noise.divisor(samples)
+        values = signed(words - pads, size) / np.ldexp(over, places)
         return values.astype(np.float32), samples, sample_steps // samples
