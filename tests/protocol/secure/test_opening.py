@@ -16,6 +16,7 @@ from eris.core.ring import Words, to_wire
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import Escrow, Root, seal
 from eris.protocol.secure.helper import (
+    Audited,
     Helper,
     LacksEscrow,
     RefusedClosing,
@@ -23,7 +24,7 @@ from eris.protocol.secure.helper import (
 )
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.labels import ShardRound, digest
-from eris.protocol.secure.opening import Audited, Deposits, Opening
+from eris.protocol.secure.opening import Deposits, Opening
 from eris.protocol.secure.pads import add_pads, nonce, pad_key
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
@@ -117,6 +118,17 @@ class Shard:
         return self.at[seat].answer(
             said, signature, asked, self.views[seat], shape or self.shape, over=lambda: False
         )
+
+    def audit(self, seat: int, statement: Statement | None = None) -> Audited:
+        said = statement or self.opening.statement
+        assert said is not None
+        signature = self.keys[OWNER].signing.sign(said.encode())
+        return self.at[seat].audit(
+            said, signature, self.views[seat], said.shape, over=lambda: False
+        )
+
+    def audits(self) -> dict[int, Audited]:
+        return {seat: self.audit(seat) for seat in self.at}
 
     def opened(self, asked: tuple[int, ...] | None = None) -> OpenedSum:
         asked = asked or self.opening.asked()
@@ -310,10 +322,14 @@ def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over
         shard.at[0].deposit(PLACE, shard.views[0], 4, shard.escrow(4, bytes([1] * 16)))
     shard.answer(0, (0, 1))
     shard.at[0].forget(PLACE.round)
-    assert shard.at[0].audit(statement.digest)
+    assert shard.audit(0) is shard.audit(0), "made once"
+    with pytest.raises(RefusedClosing, match="another set of that segment and round"):
+        shard.audit(0, fewer(statement, 3))
     shard.at[0].forget(PLACE.round + 1)
-    with pytest.raises(RefusedClosing, match="an audit is of a statement that was answered"):
-        shard.at[0].audit(statement.digest)
+    assert not shard.at[0]._answers
+    assert not shard.at[0]._audits
+    with pytest.raises(LacksEscrow):
+        shard.audit(0)
     with pytest.raises(LacksEscrow):
         shard.answer(0, (0, 1))
 
@@ -323,14 +339,6 @@ def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over
 def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int) -> None:
     shape = replace(SHAPE, ring_bytes=ring_bytes)
     asked = (0, 1) if words == "2 of 3" else (0, 1, 2)
-
-    def audits(shard: Shard) -> dict[int, Audited]:
-        assert shard.opening.statement is not None
-        for seat in set(shard.at) - set(asked):  # a seat that was not asked answers, too
-            other = (seat, *asked[1:]) if seat < asked[1] else (*asked[1:], seat)
-            shard.answer(seat, tuple(sorted(other)))
-        return {seat: helper.audit(shard.opening.statement.digest)
-                for seat, helper in shard.at.items()}  # fmt: skip
 
     def begun(false: int | None = None) -> Shard:
         shard = Shard(words, shape)
@@ -343,7 +351,7 @@ def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int)
     client = begun(false=5)
     with pytest.raises(Misfit):
         client.opened(asked)
-    assert client.opening.blamed(asked, audits(client)) == [frozenset({5})]
+    assert client.opening.blamed(asked, client.audits()) == [frozenset({5})]
 
     helper = begun()
     given = {seat: helper.answer(seat, asked) for seat in asked}
@@ -354,12 +362,12 @@ def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int)
         assert helper.opening.answered(seat, asked, given[seat], 1 << F) is None
     with pytest.raises(Misfit):
         helper.opening.answered(asked[-1], asked, given[asked[-1]], 1 << F)
-    assert helper.opening.blamed(asked, audits(helper)) == [frozenset({1})]
+    assert helper.opening.blamed(asked, helper.audits()) == [frozenset({1})]
     assert helper.opening.asked() != asked, "another way to open the same set is tried"
 
     lying = begun()
     lying.opened(asked)
-    said = audits(lying)
+    said = lying.audits()
     part = lying.threshold.known_to(1)[0]
     said[1] = {**said[1], (5, part): (1, 1)}
     assert lying.opening.blamed(asked, said) == [frozenset({1})]
@@ -373,9 +381,7 @@ def test_a_client_that_is_a_seat_cannot_have_an_honest_seat_named_alone() -> Non
     assert shard.opening.close(4) is not None
     with pytest.raises(Misfit):
         shard.opened((0, 1))
-    shard.answer(2, (0, 2))
-    assert shard.opening.statement is not None
-    said = {s: dict(h.audit(shard.opening.statement.digest)) for s, h in shard.at.items()}
+    said = {seat: dict(words) for seat, words in shard.audits().items()}
     part = 4  # known to seats 0 and 1
     plain, weighted = said[0][0, part]
     said[0][0, part] = ((plain - 5) % 2**64, weighted)  # so that its own false word fits
