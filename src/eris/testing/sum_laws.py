@@ -138,7 +138,11 @@ class SumLaws:
                                 f"contents of member {header.sender}")  # fmt: skip
         for name in (masked.nonce, escrow.digest):
             self._models[header.round, header.key, name] = self._jobs[member, header.round]
-        self._escrows[header.sender, header.round, header.shard].add(escrow.digest)
+        made = self._escrows[header.sender, header.round, header.shard]
+        made.add(escrow.digest)
+        if len(made) > 1 and header.sender not in self.lying:
+            raise LawBroken(f"round {header.round}, shard {header.shard}: member {header.sender} "
+                            f"contributes of two trainings")  # fmt: skip
 
     # -- questions and answers ----------------------------------------------------------------
 

@@ -34,16 +34,23 @@ class SumLiar:
     def __init__(self) -> None:
         self._kept: list[tuple[int, Escrow]] = []
 
-    def lies(self, member: Member, draw: Stream) -> Iterator[tuple[Outgoing, None]]:
-        """What it asks of helpers as the owner of its shards; nothing is masked in it."""
-        chance = iter(draw.uniform(100, 64).tolist())
-        opened = {key: opening for key, opening in _openings(member).items() if opening.helpers}
-        for key, opening in opened.items():
-            asked = [*self._old_escrows(member, key, opening)]
-            for statement in _statements(opened, key, next(chance, 0.5)):
-                asked += _asked(member, key, opening, statement, next(chance, 0.5))
+    def besides(
+        self, member: Member, said: Message, draw: Stream
+    ) -> Iterator[tuple[Outgoing, Vector | None]]:
+        """What it says besides: where it closes a sum, other questions about it; where it
+        contributes, another content. With the values that are masked in it, if any are."""
+        key = said.header.key
+        if isinstance(said, Contribution):
+            yield from self._second_content(member, key)
+        elif isinstance(said, RevealRequest) and said.data[:1] == CLOSE:
+            chance = iter(draw.uniform(0, 64).tolist())
+            opened = _openings(member)
+            asked = [*self._old_escrows(member, key, opened[key])]
+            for statement in _statements(opened, key, next(chance)):
+                asked += _asked(member, key, opened[key], statement, next(chance))
+            held = opened[key].deposits.escrows.values()
+            self._kept = [*held, *(one for one in self._kept if one not in held)][:MOST_KEPT]
             yield from ((one, None) for one in asked)
-            self._kept = [*opening.deposits.escrows.values(), *self._kept][:MOST_KEPT]
 
     def _old_escrows(self, member: Member, key: Key, opening: Opening) -> Iterator[Outgoing]:
         """Those of other rounds and shards; and clients that it has made up."""
@@ -58,22 +65,18 @@ class SumLiar:
             to = tuple(h for h in opening.helpers if h != NOBODY)
             yield Outgoing(to, RevealRequest(header, frozenset(), write_deposits(old)))
 
-    def second_contents(self, member: Member) -> Iterator[tuple[Outgoing, Vector]]:
-        """Another update of the same round, under the same root, and the values it hides."""
-        dispatch, client = member.giving.dispatch, member.node.client
-        if dispatch is None or member.giving.given != member.round:
+    def _second_content(self, member: Member, key: Key) -> Iterator[tuple[Outgoing, Vector]]:
+        """Another update of the same round, under the same root."""
+        dispatch, sender = member.giving.dispatch, member.node.client.sender
+        if dispatch is None or key not in dispatch.prepared.pieces:
             return
-        prepared = dispatch.prepared
-        for key, piece in prepared.pieces.items():
-            owner = member.view.owners[key[0]]
-            if owner in (member.me, NOBODY) or not client.sender.gives(prepared.round, key[0]):
-                continue
-            other = (0.5 * piece).astype(np.float32)
-            segment = member.agreement.segments(prepared.round)[key]
-            based_on = prepared.based_on[key]
-            payload = client.sender.payload(other, segment, prepared.round, based_on)
-            header = member.agreement.header(member.me, prepared.round, key)
-            yield Outgoing((owner,), Contribution(header, based_on, 0, 0, payload)), other
+        prepared, owner = dispatch.prepared, member.view.owners[key[0]]
+        other = (0.5 * prepared.pieces[key]).astype(np.float32)
+        segment = member.agreement.segments(prepared.round)[key]
+        based_on = prepared.based_on[key]
+        payload = sender.payload(other, segment, prepared.round, based_on)
+        header = member.agreement.header(member.me, prepared.round, key)
+        yield Outgoing((owner,), Contribution(header, based_on, 0, 0, payload)), other
 
 
 def spoilt(message: Message, member: Member) -> Message:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from itertools import chain
 
 import numpy as np
 
@@ -221,13 +220,14 @@ class World(Clock[Host]):
         if host.joined is not None and not self.authority.roster:
             # The directory is told of a round that cannot be; nobody waits for its answer.
             self._call(host, self._renewal(host, host.joined, ABSURD))
-        if self.witness.sums is not None:
-            self.witness.sums.lying.add(host.member.me)
-            self._lie_about_sums(host, host.member, draw)
 
-    def _lie_about_sums(self, host: Host, member: Member, draw: Stream) -> None:
+    def _lie_about_sums(self, host: Host, member: Member, said: Message) -> None:
+        """Say more about a sum than was to be said."""
+        assert self.witness.sums is not None
+        self.witness.sums.lying.add(member.me)
+        draw = Stream(self.seed, "lie about sums", int(1000 * self.now), host.number)
         liar = self._liars.setdefault(host.number, SumLiar())
-        for lie, values in chain(liar.lies(member, draw), liar.second_contents(member)):
+        for lie, values in liar.besides(member, said, draw):
             self.witness.made_up(member, lie.message, values)
             heard = partial(self._deceive, decode(encode(lie.message)), None, member.me)
             self.spread(host, lie, heard)
@@ -421,9 +421,10 @@ class World(Clock[Host]):
         heard, kept = self.weather.heard_when_torn(seat.number, self.now) if torn else (None, False)
         record.receivers = record.receivers[:heard]
         if seat.lying and seat.member is not None:
-            twist = spoilt(twisted(message), seat.member)
-            if twist != message and self.witness.sums is not None:
-                self.witness.sums.lying.add(seat.member.me)
+            twist = twisted(message)
+            if self.witness.sums is not None:
+                twist = spoilt(twist, seat.member)
+                self._lie_about_sums(seat, seat.member, message)
             lied = partial(self._deceive, twist, message, record.sender)
             self.spread(seat, Outgoing(record.receivers, message), lied)
         else:
