@@ -16,7 +16,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-processors check format proto fuzz faults soak soak-secure kills test-hosts data bench \
+.PHONY: help setup demo test test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts data bench \
         bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
@@ -74,6 +74,9 @@ soak-secure: setup ## The same with secure sums and members that lie about them,
 
 kills: setup ## Real nodes, killed at random moments, over 30 runs
 	$(BIN)/python -m eris.testing.kills --runs 30
+
+kills-secure: setup ## The same with secure sums: an owner and a helper of six, over 30 runs
+	$(BIN)/python -m eris.testing.kills --secure --runs 30
 
 test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs root and iproute2)
 	$(PYTEST) -m slow tests/hosts

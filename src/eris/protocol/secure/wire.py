@@ -182,6 +182,11 @@ def write_audit(statement: Statement, signature: bytes) -> bytes:
     return AUDIT + _statement(statement, signature, 0)
 
 
+def answered(data: bytes) -> bytes | None:
+    """The digest of the statement that an answer is about; None where it says what is kept."""
+    return data[1 : 1 + _DIGEST] if data[:1] in (CLOSE, AUDIT) else None
+
+
 def write_audited(statement: bytes, found: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:
     """What fits of the pads of a statement, by client and part."""
     rows = (_EPSILON.pack(*who, *said) for who, said in found.items())
