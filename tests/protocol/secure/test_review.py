@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eris.core.ring import add_wire
 from eris.protocol.secure import escrow as escrow_module
 from eris.protocol.secure import pads, sums
 from eris.protocol.secure.escrow import DisputedEscrow, Escrow, Root, seal, unseal
@@ -28,6 +29,7 @@ from eris.protocol.secure.sums import (
     Misfit,
     Statement,
     mask,
+    misfit_of,
     plain_head,
     plain_words,
 )
@@ -191,6 +193,15 @@ def test_a_helper_that_lies_about_two_pads_is_named_alone(ring_bytes: int) -> No
         plain, weighted = said[0][VICTIM, part]
         said[0][VICTIM, part] = (plain + shift) % whole, weighted
     assert shard.opening.blamed((0, 1), said) == [frozenset({0})]
+    sent = shard.sent(VICTIM)
+    words = np.zeros(COUNT, np.uint64)
+    add_wire(words, np.frombuffer(sent.wire, np.uint8), ring_bytes)
+    right = misfit_of(sent.head, words, ring_bytes)[0]
+    for part, honest in ((2, 2), (4, 1)):  # by sums alone, of the words that came first
+        first = {p: next(said[s][VICTIM, p][0] for s in (0, 1, 2) if not p >> s & 1)
+                 for p in shard.threshold.parts}  # fmt: skip
+        assert sum(first.values()) % whole == right, f"seat {honest} would be named for {part}"
+        assert said[honest][VICTIM, part][0] != first[part]
     del said[0][VICTIM, 2]  # nor does it help to leave a word out
     assert shard.opening.blamed((0, 1), said) == [frozenset({0})]
 
