@@ -16,6 +16,7 @@ from itertools import combinations
 from eris.core.errors import RefusedContribution
 from eris.core.ring import Words
 from eris.protocol.secure.escrow import Escrow
+from eris.protocol.secure.helper import Audited
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
@@ -29,9 +30,6 @@ from eris.protocol.secure.sums import (
     Statement,
 )
 from eris.protocol.secure.terms import SecureSums
-
-Audited = Mapping[tuple[int, int], tuple[int, int]]
-"""What a seat says of pads, by client and part."""
 
 
 @dataclass
@@ -267,25 +265,30 @@ class Opening:
     ) -> list[frozenset[int]]:  # fmt: skip
         """Whose word about a client's pads does not fit; ``agreed`` gets those that do."""
         parts, whole = self.terms.threshold.parts, (1 << 8 * self.shape.ring_bytes) - 1
-        told: dict[int, dict[int, tuple[int, int]]] = {
-            part: {
-                seat: words[client, part] for seat, words in said.items() if (client, part) in words
-            }
-            for part in parts
-        }
+        # Who leaves a word out says 0.
+        told = {part: {seat: words.get((client, part), (0, 0)) for seat, words in said.items()
+                       if not part >> seat & 1} for part in parts}  # fmt: skip
         split = [part for part in parts if len(set(told[part].values())) > 1]
+
+        def fits(without: int | None = None) -> bool:
+            """Whether all words about the client agree and add up, but for those of one seat."""
+            left = [{word for seat, word in told[part].items() if seat != without}
+                    for part in parts]  # fmt: skip
+            if any(len(words) != 1 for words in left):
+                return False
+            rows = [next(iter(words)) for words in left]
+            return tuple(sum(row[n] for row in rows) & whole for n in range(2)) == misfit
+
         if not split:
             for part in parts:
                 agreed[client, part] = next(iter(told[part].values()))
-            rows = [agreed[client, part] for part in parts]
-            fits = tuple(sum(row[n] for row in rows) & whole for n in range(2)) == misfit
-            return [] if fits else [frozenset({client})]
-        named = []
-        for part in split:
-            rest = [next(iter(told[other].values())) for other in parts if other != part]
-            right = tuple((misfit[n] - sum(row[n] for row in rest)) & whole for n in range(2))
-            wrong = {self.helpers[seat] for seat, word in told[part].items() if word != right}
-            holders = {self.helpers[seat] for seat in told[part]}
-            # A client that holds a part of its own can make its false word fit.
-            named.append(frozenset(holders if client in holders else wrong))
-        return named
+            return [] if fits() else [frozenset({client})]
+        # One liar is at every part about which two seats differ.
+        both = set.intersection(*({*told[part]} for part in split))
+        if len(both) == 1:
+            return [frozenset(self.helpers[seat] for seat in both)]
+        holders = frozenset(self.helpers[seat] for part in split for seat in told[part])
+        if client in holders:
+            return [holders]  # one that holds a part of its own can make its false word fit
+        wrong = [seat for seat in sorted(both) if fits(seat)]
+        return [frozenset({self.helpers[wrong[0]]}) if len(wrong) == 1 else holders]

@@ -112,10 +112,14 @@ def read_deposits(data: bytes, threshold: Threshold) -> Iterator[tuple[int, Escr
 
 def write_closing(statement: Statement, signature: bytes, seats: int) -> bytes:
     """A statement, signed, for the seats of a bitmap; who is included travels beside it."""
+    return CLOSE + _statement(statement, signature, seats)
+
+
+def _statement(statement: Statement, signature: bytes, seats: int) -> bytes:
     shape = statement.shape
     head = _CLOSING.pack(shape.based_on, statement.own, seats, statement.model, signature)
     rows = (_ROW.pack(one.nonce, one.escrow) for one in statement.included)
-    return CLOSE + head + b"".join(rows)
+    return head + b"".join(rows)
 
 
 @dataclass(frozen=True)
@@ -173,9 +177,15 @@ def read_answer(data: bytes, words: int) -> tuple[bytes, int, Answer]:
     return data[1 : 1 + _DIGEST], data[1 + _DIGEST], given
 
 
-def write_audit(statement: bytes) -> bytes:
-    """The question what fits of the pads of a statement."""
-    return AUDIT + statement
+def write_audit(statement: Statement, signature: bytes) -> bytes:
+    """The question what fits of the pads of a statement: to all seats, also those that have not
+    been asked about it."""
+    return AUDIT + _statement(statement, signature, 0)
+
+
+def answered(data: bytes) -> bytes | None:
+    """The digest of the statement that an answer is about; None where it says what is kept."""
+    return data[1 : 1 + _DIGEST] if data[:1] in (CLOSE, AUDIT) else None
 
 
 def write_audited(statement: bytes, found: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:

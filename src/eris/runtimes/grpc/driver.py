@@ -20,10 +20,11 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import Limits, decode, encode
-from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
+from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Reveal, Snapshot
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
+from eris.protocol.secure.wire import answered
 from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
@@ -192,6 +193,8 @@ class Driver:
                 self.recorder.sent(time.time(), outgoing.to, data)
             if isinstance(message, Result) and message.header.sender == self.member.me:
                 self._note_result(message)
+            elif isinstance(message, Reveal):
+                self._note_answer(message)
             urgent = not isinstance(message, Contribution | Snapshot)
             for to in outgoing.to:
                 if isinstance(message, Refusal):
@@ -400,6 +403,13 @@ class Driver:
             digest=message.digest.hex(),
             closed=message.closed.hex(),
         )
+
+    def _note_answer(self, answer: Reveal) -> None:
+        """What this node helps to open: of a segment and round one statement."""
+        header, named = answer.header, answered(answer.data)
+        if named is not None:
+            told = {"round": header.round, "segment": header.key, "closed": named.hex()}
+            self.journal.write("answered", **told)
 
     def _totals(self) -> tuple[int, int]:
         counters = self.transport.counters.values()
