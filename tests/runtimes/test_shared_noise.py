@@ -70,7 +70,7 @@ def residue(made: Federation) -> tuple[NDArray[np.float64], SharedNoise]:
     noise = made.agreement.settings.noise
     assert noise is not None
     rows = np.concatenate([one.rows for one in TRAINERS]).astype(np.float64)
-    if noise.privacy == "client":
+    if noise.protects == "client":
         rows = np.stack([one.rows.mean(0) for one in TRAINERS]).astype(np.float64)
     scales = np.minimum(1, CLIP / np.linalg.norm(rows, axis=1))
     weight = noise.divisor(SAMPLES * CLIENTS)

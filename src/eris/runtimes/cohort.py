@@ -276,7 +276,7 @@ class Cohort:
     ) -> Iterable[LocalUpdate]:
         """What clients train; with noise per sample, each sample clipped exactly."""
         settings = self.agreement.settings
-        if settings.noise is None or settings.noise.privacy == "client":
+        if settings.noise is None or settings.noise.protects == "client":
             return self.population.updates(clients, models, round, self._noise)
         if not isinstance(self.population, ClippingPopulation):
             expected = "clients that clip single samples (clipped_updates), or protects = client"

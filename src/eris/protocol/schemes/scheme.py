@@ -231,6 +231,10 @@ class Sender:
         """Whether it contributes to any."""
         return True
 
+    def drew(self, round: int) -> bool:
+        """Whether noise of a round was drawn here: nothing is trained for it any more."""
+        return False
+
     def bind(self, round: int, replica: Replica) -> None:
         """An update is trained now, from what the replica holds."""
 

@@ -72,13 +72,13 @@ class NoiseCharge:
     ) -> NoiseCharge:  # fmt: skip
         """What a round costs a client with so many samples."""
         readers, openers = noise.charges
-        factors = {"sample": (1, samples**2), "client": (4, 1)}[noise.privacy]
+        factors = {"sample": (1, samples**2), "client": (4, 1)}[noise.protects]
         amounts: dict[str, Amount] = {
             level: (factor * readers, factor * openers)
             for level, factor in zip(LEVELS, factors, strict=True)
         }
         return cls(
-            federation, epoch, round, model.hex(), noise.privacy, tag.hex(), amounts,
+            federation, epoch, round, model.hex(), noise.protects, tag.hex(), amounts,
             min_included, colluders, noise.of_a_client, grid.places, noise.delta,
         )  # fmt: skip
 

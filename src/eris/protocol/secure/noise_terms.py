@@ -50,7 +50,7 @@ class SharedNoise:
     (1.097, NoiseGrid(places=33, fine_bits=20), 19)
     """
 
-    privacy: Level
+    protects: Level
     epsilon: float
     clip: float
     rounds: int
@@ -62,19 +62,21 @@ class SharedNoise:
 
     @classmethod
     def planned(
-        cls, privacy: Level, epsilon: float, *, clip: float, rounds: int, clients: int,
+        cls, protects: Level, epsilon: float, *, clip: float, rounds: int, clients: int,
         samples: int, min_included: int, colluders: int, delta: float = 1e-5,
     ) -> SharedNoise:  # fmt: skip
         """The least noise that keeps the promise where every sum is of ``min_included`` at least
         and a reader has up to ``colluders``."""
         plan = NoisePlan(epsilon, rounds, min_included, colluders, delta)
-        sigma = math.nextafter(sensitivity(privacy, clip) * plan.sigma, math.inf)
+        sigma = math.nextafter(sensitivity(protects, clip) * plan.sigma, math.inf)
         each = math.nextafter(sigma / math.sqrt(plan.honest), math.inf)
-        return cls(privacy, epsilon, clip, rounds, clients, samples, sigma.hex(), each.hex(), delta)
+        return cls(
+            protects, epsilon, clip, rounds, clients, samples, sigma.hex(), each.hex(), delta
+        )
 
     def __post_init__(self) -> None:
-        if self.privacy not in get_args(Level):
-            raise InvalidSetting("privacy", self.privacy, one_of(get_args(Level), self.privacy))
+        if self.protects not in get_args(Level):
+            raise InvalidSetting("protects", self.protects, one_of(get_args(Level), self.protects))
         above = "a finite number above 0"
         require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, above)
         require(0 < self.clip < math.inf, "clip", self.clip, above)
@@ -97,12 +99,12 @@ class SharedNoise:
     @property
     def sensitivity(self) -> float:
         """Δ: how far the sum moves at most, as it is charged."""
-        return sensitivity(self.privacy, self.clip)
+        return sensitivity(self.protects, self.clip)
 
     @property
     def largest(self) -> float:
         """The largest magnitude of a coordinate of one client."""
-        return self.clip * (self.samples if self.privacy == "sample" else 1)
+        return self.clip * (self.samples if self.protects == "sample" else 1)
 
     @property
     def charges(self) -> tuple[float, float]:
@@ -119,18 +121,18 @@ class SharedNoise:
         """
         most = self.samples
         require(1 <= samples <= most, "samples of a client", samples, f"1 to the agreed {most}")
-        return 1.0 if self.privacy == "sample" else samples / most
+        return 1.0 if self.protects == "sample" else samples / most
 
     def divisor(self, samples: int) -> float:
         """What an opened sum, of clients with so many samples in all, is divided by for a mean,
         in units of values."""
-        return float(samples) if self.privacy == "sample" else samples / self.samples
+        return float(samples) if self.protects == "sample" else samples / self.samples
 
     def bounds(self, included: int, grid: NoiseGrid) -> tuple[float, float]:
         """The largest magnitude of a word for one sample, and what a sum of so many clients may
         have besides, noise above all."""
-        each = self.clip if self.privacy == "sample" else 0.0
-        whole = 0.0 if self.privacy == "sample" else included * self.clip
+        each = self.clip if self.protects == "sample" else 0.0
+        whole = 0.0 if self.protects == "sample" else included * self.clip
         beyond = whole + SPAN * self.std * math.sqrt(included)
         return math.ldexp(each, grid.places), math.ldexp(beyond, grid.places) + included / 2
 
@@ -154,7 +156,7 @@ class SharedNoise:
         if settings.non_finite != "zero":
             expected = "'zero': a client that sends nothing tells that its data did it"
             raise InvalidSetting("non_finite", settings.non_finite, expected)
-        if self.privacy == "sample" and settings.scheme.shifted:
+        if self.protects == "sample" and settings.scheme.shifted:
             expected = (
                 "False with noise per sample, which clips gradients and no differences; masks "
                 "without a reference, rotated ones among them, work"
@@ -176,6 +178,6 @@ class SharedNoise:
         self.grid(settings.secure.ring_bytes, settings.precision.fraction_bits)
 
 
-def sensitivity(privacy: Level, clip: float) -> float:
+def sensitivity(protects: Level, clip: float) -> float:
     """How far a sum moves if one sample, or one client, counts as 0, as it is charged."""
-    return clip * RESERVE if privacy == "sample" else clip
+    return clip * RESERVE if protects == "sample" else clip

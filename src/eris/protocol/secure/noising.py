@@ -63,7 +63,8 @@ class SharedNoising:
         self._std = math.ldexp(noise.std, grid.places)
         self._grid, self._federation, self._charge = grid, federation, charge
         self._chain_key = chain_key
-        self._last = -1
+        self.last = -1
+        """The last round whose noise was drawn."""
         self.gauge: NDArray[np.int64] = np.zeros(0, np.int64)
         """The last round's words of the gauge coordinates."""
 
@@ -73,7 +74,7 @@ class SharedNoising:
         Integers as they are, modulo nothing. A round is drawn once; whoever must send it again
         sends the same words.
         """
-        if round <= self._last:
+        if round <= self.last:
             raise ErisError(
                 f"noise of round {round} was drawn, or a later one's: words are kept and sent "
                 "again as they are, never drawn twice"
@@ -83,7 +84,7 @@ class SharedNoising:
         digest = content_digest(whole, self._std, self._grid.places, fine)
         keys = NoiseKeys.of(self._chain_key, self._federation, round, digest)
         self._charge(round, noise_tag(keys))
-        self._last = round
+        self.last = round
         drawn = keys.add(whole, self._std, fine)
         self._chain_key = next_chain_key(self._chain_key)
         self._examine(drawn, whole)
