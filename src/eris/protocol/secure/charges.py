@@ -245,11 +245,11 @@ def _short(delta: float) -> str:
     return f"{delta:g}".replace("e-0", "e-")
 
 
-def data_name(name: str) -> str:
+def data_name(name: str, setting: str = "data") -> str:
     """The name of a data set, if there is one that a file can bear."""
     if not name or len(name) > 100 or not all(c.isalnum() or c in "-_." for c in name):
         expected = (
             "a name of letters, digits, - _ and .: its ledger bears it, and budgets belong to data"
         )
-        raise InvalidSetting("data", name, expected)
+        raise InvalidSetting(setting, name, expected)
     return name

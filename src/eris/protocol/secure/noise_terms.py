@@ -18,6 +18,8 @@ Level = Literal["sample", "client"]
 """What is hidden: whether one sample of one client took part, or one client's whole data."""
 RESERVE = 1 + 2.0**-10
 """Charged for a sample beside its clip: gradients as computed, of honest models."""
+USUALLY_IN = 0.9
+"""The share of clients that a round with noise counts on."""
 FINE_BITS = (10, 20)
 """Binary places of the fine grid beyond the ring's: at least, and as many as are of use."""
 
@@ -148,11 +150,7 @@ class SharedNoise:
     def check(self, settings: Settings) -> None:
         """Refuse what breaks the promise, or does not go together with it."""
         if settings.secure is None:
-            raise InvalidSetting(
-                "secure_sums", "none",
-                'some, such as "2 of 3": without them an owner reads single contributions, and '
-                "noise that is shared protects none (local noise does: method fedavg-ldp)",
-            )  # fmt: skip
+            raise without_secure_sums()
         if settings.non_finite != "zero":
             expected = "'zero': a client that sends nothing tells that its data did it"
             raise InvalidSetting("non_finite", settings.non_finite, expected)
@@ -176,6 +174,26 @@ class SharedNoise:
                 )
                 raise InvalidSetting(name, agreed, expected)
         self.grid(settings.secure.ring_bytes, settings.precision.fraction_bits)
+
+
+def without_secure_sums() -> InvalidSetting:
+    """Why noise is refused that nobody would share."""
+    expected = (
+        'some, such as "2 of 3": without them an owner reads single contributions, and noise that '
+        "is shared protects none (local noise does: method fedavg-ldp)"
+    )
+    return InvalidSetting("secure_sums", "none", expected)
+
+
+def usually_included(clients: int) -> int:
+    """The fewest clients of a sum that a federation of so many counts on, unless it says others.
+
+    Each client's noise is for a sum of the fewest: the fewer, the more of it.
+
+    >>> usually_included(50), usually_included(5)
+    (45, 5)
+    """
+    return math.ceil(USUALLY_IN * clients)
 
 
 def sensitivity(protects: Level, clip: float) -> float:
