@@ -168,6 +168,9 @@ def _show(
             f"{state}{reason}; connected to {', '.join(own.get('connected', [])) or 'nobody'}",
             soft_wrap=True,
         )
+        if privacy := own.get("privacy"):
+            said = privacy["abstains"] or privacy["said"]
+            console.print(f"Privacy of {privacy['data']}: {escape(said)}", soft_wrap=True)
     if federation is not None:
         console.print(
             f"Federation: round {federation['round']}, epoch {federation['epoch']} "

@@ -31,7 +31,7 @@ def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
         member.node.client.left_out.append((1, (0, 0)))
     driver: Any = SimpleNamespace(
         member=member, health=Health(), complete=Event(), results_applied=0, training_seconds=0.0,
-        transport=SimpleNamespace(counters={}), keys=None,
+        transport=SimpleNamespace(counters={}), keys=None, privacy=None,
     )  # fmt: skip
     seen = shown(driver, name="anna", address="localhost:7400")
     assert seen["messages_refused"] == MOST_REFUSALS + 7

@@ -213,12 +213,17 @@ class Charges:
         fields = {item: getattr(charge, item) for item in charge.__dataclass_fields__}
         return [NoiseCharge(**fields | {"amounts": amounts, "tag": "", "stands_for": self.torn})]
 
-    def said(self, budget: PrivacyBudget, each: Mapping[str, Amount]) -> str:
-        """Both figures of an account, and how many rounds of a charge it has and had."""
+    def epsilons(self, budget: PrivacyBudget, each: Mapping[str, Amount]) -> Amount:
+        """What an account has cost so far: ε of readers, and of an owner with its helpers."""
         readers, openers = (
             epsilon(PrivacyClaim("gaussian", math.sqrt(b), 1.0, 1), budget.delta) if b else 0.0
             for b in self.spent(budget.level, each[budget.level])
         )
+        return readers, openers
+
+    def said(self, budget: PrivacyBudget, each: Mapping[str, Amount]) -> str:
+        """Both figures of an account, and how many rounds of a charge it has and had."""
+        readers, openers = self.epsilons(budget, each)
         colluders = min((charge.colluders for charge in self.whole), default=0)
         total = len(self) + int(self.rounds_left(each, [budget]))
         return (

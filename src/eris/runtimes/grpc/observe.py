@@ -54,7 +54,7 @@ class NodeState:
     ``checkpoint_age_seconds`` is None before the first; ``training_seconds`` is how long the last
     update took, ``training_for_seconds`` how long the one under way has taken. A node is ``ready``
     once it is a member with a view and has caught up, and as long as its training works; otherwise
-    ``reason`` says what is missing.
+    ``reason`` says what is missing. The last three are None where there is no noise.
     """
 
     name: str = ""
@@ -76,6 +76,9 @@ class NodeState:
     checkpoint_age_seconds: float | None = None
     training_seconds: float = 0.0
     training_for_seconds: float = 0.0
+    epsilon_readers: float | None = None
+    epsilon_openers: float | None = None
+    privacy_rounds_left: int | None = None
 
     def mapping(self) -> dict[str, Any]:
         """As a status."""
@@ -91,6 +94,8 @@ def shown(
     view, node = member.agreement.view, driver.member.node
     behind = member.phase is Phase.CATCHING_UP
     problem = "catching up with the others" if behind else health.problem(now)
+    if problem and driver.privacy is not None and not behind:
+        problem = "training has a problem; this node's log says which"  # it may tell of data
     seen = NodeState(
         name=name,
         phase=member.phase.value,
@@ -123,6 +128,7 @@ def shown(
     return (
         seats
         | seen.mapping()
+        | ({} if driver.privacy is None else driver.privacy.shown())
         | {
             "address": address,
             "rounds": member.rounds,
@@ -141,6 +147,9 @@ GAUGES = {
     "checkpoint_age_seconds": "Seconds since the last checkpoint.",
     "training_seconds": "Seconds that the last update took.",
     "training_for_seconds": "Seconds that the update under way has taken.",
+    "epsilon_readers": "ε that this node's data has cost so far, towards readers of results.",
+    "epsilon_openers": "The same towards an owner that its helpers open contributions for.",
+    "privacy_rounds_left": "Rounds for which the budget of this node's data is enough.",
 }
 COUNTERS = {
     "messages_refused": "Messages of peers that were refused, and refusals of own contributions.",

@@ -99,6 +99,10 @@ class NodeSettings(Table):
                     "ledger that bears it"
                 )
                 raise InvalidSetting("privacy.data", UNSET, expected)
+            most_samples, weight = self.federation.most_samples, self.privacy.weight
+            if most_samples is not None and weight is not None and weight > most_samples:
+                expected = f"at most {most_samples}, federation.most_samples"
+                raise InvalidSetting("privacy.weight", weight, expected)
             if self.most_clients < self.start_with:
                 expected = f"at least {self.start_with}, membership.start_with"
                 raise InvalidSetting("federation.most_clients", self.most_clients, expected)
