@@ -169,8 +169,8 @@ def _show(
             soft_wrap=True,
         )
         if privacy := own.get("privacy"):
-            said = privacy["abstains"] or privacy["said"]
-            console.print(f"Privacy of {privacy['data']}: {escape(said)}", soft_wrap=True)
+            told = "; ".join(filter(None, (privacy["abstains"], privacy["said"])))
+            console.print(f"Privacy of {privacy['data']}: {escape(told)}", soft_wrap=True)
     if federation is not None:
         console.print(
             f"Federation: round {federation['round']}, epoch {federation['epoch']} "

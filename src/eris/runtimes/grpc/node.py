@@ -392,6 +392,8 @@ class NetworkNode:
         self.journal.write("finished", round=rounds, metrics=metrics, model=digest, **told)
         event(_log, logging.ERROR if problem else logging.INFO, "finished",
               rounds=rounds, **metrics, **told)  # fmt: skip
+        if self._privacy is not None:
+            self._privacy.tell()
         if problem:
             self._failure = ErisError(f"training is over, but {problem}")
         return digest

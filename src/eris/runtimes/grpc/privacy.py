@@ -87,6 +87,10 @@ class NodePrivacy:
         # Of its own: it is used while the member's is, in another thread.
         self._coding = networked(self._agreed, views).coding
         sender.charge, sender.allows = self._charge, self.allows
+        self.tell()
+
+    def tell(self) -> None:
+        """Log what the data has cost so far."""
         event(_log, logging.INFO, "privacy", data=self.data, spent=self.said)
 
     # -- what may be drawn --------------------------------------------------------------------
@@ -169,7 +173,11 @@ class NodePrivacy:
     @property
     def said(self) -> str:
         """Both figures of the data so far."""
-        return self.ledger.charges.said(self._budget, self._each)
+        charges = self.ledger.charges
+        if not len(charges):
+            left = int(charges.rounds_left(self._each, self.ledger.budgets))
+            return f"nothing yet, 0 of {left} rounds (one {self.noise.protects})"
+        return charges.said(self._budget, self._each)
 
     def shown(self) -> dict[str, Any]:
         """What a status has of it."""
