@@ -135,6 +135,8 @@ class Cohort:
             self._end(time, round, phase, out)
         else:
             self._report.included = self.replica.included_in(round)
+            if (found := self.replica.gauge) is not None and found.round == round:
+                self._report.noise = found.warning
             self._forget()
         return out
 

@@ -18,8 +18,8 @@ from eris.experiments.federations.processes import LocalFederation
 from eris.protocol.agreement import Agreement
 from eris.protocol.secure import noising
 from eris.protocol.secure.charges import Charges
-from eris.protocol.secure.noise import next_chain_key
-from eris.protocol.secure.noising import spread
+from eris.protocol.secure.noise import NoiseKeys, next_chain_key
+from eris.protocol.secure.noising import SharedNoising, spread
 from eris.protocol.secure.sending import SecureSender
 from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
@@ -138,6 +138,8 @@ def test_opened_sums_hold_the_agreed_noise_and_every_round_is_charged_once(
         assert status["privacy_rounds_left"] == 0
         assert 7.9 < status["epsilon_readers"] <= 8 < status["epsilon_openers"]
         assert "3 of 3 rounds" in status["privacy"]["said"]
+        assert abs(status["noise_off"]) < 5
+        assert not list(federation.events(name, "noise"))
         told = list(federation.events(name, "trained"))
         assert [line["metrics"] for line in told] == [{}] * ROUNDS
         assert node._privacy is not None
@@ -185,6 +187,26 @@ def test_a_training_that_fails_gives_zeros_under_noise(tmp_path: Path) -> None:
     missing = FixedRows("ben", n=N).clipped("sample", CLIP) / (5 * SAMPLES)
     assert abs(spread(left + missing, std)) < 5
     assert len(list(federation.events("ben", "training failed"))) == 1
+
+
+def test_noise_that_is_too_small_is_seen_by_every_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by one without data: it follows results like all."""
+    add = NoiseKeys.add
+
+    def less(self: NoiseKeys, content: Any, std: float, fine_bits: int) -> NDArray[np.int64]:
+        return add(self, content, 0.8 * std, fine_bits)
+
+    monkeypatch.setattr(NoiseKeys, "add", less)
+    monkeypatch.setattr(SharedNoising, "_examine", lambda *_: None)
+    own: dict[str, dict[str, Any]] = {"emil": {"node.client": False}}
+    federation, _, shown = trained(tmp_path, own, rounds=1)
+    for name, status in zip(NAMES, shown, strict=True):
+        (line,) = federation.events(name, "noise")
+        assert "too small: what was promised does not hold" in line["problem"]
+        assert status["noise_off"] < -6
+    assert not (federation.folder / "emil" / "privacy").exists()
 
 
 def test_the_same_updates_and_keys_give_the_bits_of_the_simulator(

@@ -456,4 +456,6 @@ class Reader:
         for result in results:
             if result.payload is None or self.agreement.settings.rule.values_mixed(3) != 3:
                 continue
+            if result.header.key == self.agreement.gauge:
+                continue
             yield result, self.coding.published(result, segments[result.header.key])

@@ -148,9 +148,9 @@ def spread(noise: NDArray[np.int64] | NDArray[np.float64], std: float) -> float:
     return (math.cbrt(float(scaled @ scaled) / count) - 1 + share) / math.sqrt(share)
 
 
-def gauged(opened: NDArray[np.int64], included: int, noise: SharedNoise, grid: NoiseGrid) -> float:
-    """:func:`spread` of the gauge coordinates of an opened sum: everyone can look, at no cost.
-
-    It finds mistakes, not liars.
-    """
+def gauged(
+    opened: NDArray[np.int64] | NDArray[np.float64], included: int, noise: SharedNoise,
+    grid: NoiseGrid,
+) -> float:  # fmt: skip
+    """:func:`spread` of the gauge coordinates of an opened sum, in units of the grid."""
     return spread(opened, math.ldexp(noise.std, grid.places) * math.sqrt(included))

@@ -177,7 +177,8 @@ class SecureSender(Sender):
         for name, piece in pieces.items():
             cut[name] = words[at : at + len(piece)]
             at += len(piece)
-        return cut
+        assert self.agreement.gauge is not None
+        return cut | {self.agreement.gauge: self._noising.gauge}
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
@@ -202,13 +203,13 @@ class SecureSender(Sender):
             words = plain_words(values, training.samples, places)
         head = plain_head(words, training.samples, training.steps)
         if training.view.owners[segment.shard] == self.me:
-            return _ring(len(piece), write_own(training.model, head, words))
+            return _ring(len(words), write_own(training.model, head, words))
         place = place_of(self.agreement, round, segment.shard)
         seeds, escrow = self._escrow(training, place)
         size = self._terms.ring_bytes
-        shape = SegmentShape(place, segment.number, based_on, len(piece), size)
+        shape = SegmentShape(place, segment.number, based_on, len(words), size)
         return _ring(
-            len(piece), write_masked(mask(head, words, training.root, shape, seeds), escrow)
+            len(words), write_masked(mask(head, words, training.root, shape, seeds), escrow)
         )
 
     def _escrow(self, training: Training, place: ShardRound) -> tuple[dict[int, bytes], Escrow]:

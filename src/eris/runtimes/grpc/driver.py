@@ -365,6 +365,10 @@ class Driver:
             }
             event(_log, logging.INFO, "round over", **summary)
             self.journal.write("round", **summary)
+            gauge = member.node.replica.gauge
+            if gauge is not None and gauge.round == self._round and gauge.warning:
+                event(_log, logging.WARNING, "noise", problem=gauge.warning)
+                self.journal.write("noise", round=gauge.round, problem=gauge.warning)
         self._seen = {round: who for round, who in self._seen.items() if round >= member.round}
         self._round, self._began = member.round, now
         if self.keys is not None:

@@ -54,7 +54,7 @@ class NodeState:
     ``checkpoint_age_seconds`` is None before the first; ``training_seconds`` is how long the last
     update took, ``training_for_seconds`` how long the one under way has taken. A node is ``ready``
     once it is a member with a view and has caught up, and as long as its training works; otherwise
-    ``reason`` says what is missing. The last three are None where there is no noise.
+    ``reason`` says what is missing. The last four are None where there is no noise.
     """
 
     name: str = ""
@@ -79,6 +79,7 @@ class NodeState:
     epsilon_readers: float | None = None
     epsilon_openers: float | None = None
     privacy_rounds_left: int | None = None
+    noise_off: float | None = None
 
     def mapping(self) -> dict[str, Any]:
         """As a status."""
@@ -92,7 +93,7 @@ def shown(
     now = time.monotonic()
     member, health, counters = driver.member, driver.health, driver.transport.counters
     view, node = member.agreement.view, driver.member.node
-    behind = member.phase is Phase.CATCHING_UP
+    behind, gauge = member.phase is Phase.CATCHING_UP, node.replica.gauge
     problem = "catching up with the others" if behind else health.problem(now)
     if problem and driver.privacy is not None and not behind:
         problem = "training has a problem; this node's log says which"  # it may tell of data
@@ -116,6 +117,7 @@ def shown(
         checkpoint_age_seconds=None if saved_at is None else now - saved_at,
         training_seconds=driver.training_seconds,
         training_for_seconds=health.training_for(now),
+        noise_off=None if gauge is None else gauge.off,
     )
     owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
     seats = {}
@@ -149,6 +151,7 @@ GAUGES = {
     "training_for_seconds": "Seconds that the update under way has taken.",
     "epsilon_readers": "ε that this node's data has cost so far, towards readers of results.",
     "epsilon_openers": "The same towards an owner that its helpers open contributions for.",
+    "noise_off": "Standard deviations by which the size of the last sum's noise is off.",
     "privacy_rounds_left": "Rounds for which the budget of this node's data is enough.",
 }
 COUNTERS = {
