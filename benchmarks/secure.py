@@ -62,7 +62,7 @@ CHARTERS: dict[str, dict[str, Any]] = {
     },
 }
 """What a node's charter says for each variant."""
-NOISE: dict[str, Any] = {"epsilon": 8.0}
+NOISE: dict[str, Any] = {"epsilon": 8.0, "protects": "client"}
 """Further words for variants with noise."""
 SETTLED = 5
 """Rounds that count where nodes were killed: the last ones, when the view is without them."""

@@ -120,13 +120,17 @@ def prepared(
         "checkpoint.every_seconds": 3600.0,
         **(more or {}),
     }
-    own = {
+    own: dict[str, dict[str, Any]] = {
         name: {
             "training.options": {"parameters": parameters, "seed": number},
             "node.aggregator": number < aggregators,
         }
         for number, name in enumerate(names)
     }
+    if "federation.epsilon" in values:
+        values["federation.most_samples"] = 1
+        for name in names:
+            own[name]["privacy.data"] = name
     federation = LocalFederation(folder, names, values, own, [host.address for host in hosts])
     for name in names:
         shutil.copy(ROOT / "benchmarks" / "hosts" / "noise.py", folder / name)

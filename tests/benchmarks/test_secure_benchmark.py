@@ -160,7 +160,9 @@ def test_charters_differ_in_nothing_but_their_words_of_secure_sums() -> None:
         assert plain.items() <= charter.items()
         further = set(charter) - set(plain)
         expected = set() if name == "plain" else {"secure_sums", "ring_bytes"}
-        assert further == (expected | {"epsilon"} if name.endswith("noise") else expected)
+        assert further == (
+            expected | {"epsilon", "protects"} if name.endswith("noise") else expected
+        )
 
 
 def test_a_mean_that_is_off_by_more_than_the_grid_is_refused() -> None:

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from eris.audit.watch import Watch
+from eris.core.combine import FixedPoint
 from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.core.exact_clip import add_clipped
 from eris.core.rules import server_rule
@@ -60,12 +61,12 @@ class Fixed:
 TRAINERS = [Fixed(number) for number in range(CLIENTS)]
 
 
-def federation(epsilon: float = 8.0, **method: Any) -> Federation:
+def federation(epsilon: float = 8.0, value_range: float = 64.0, **method: Any) -> Federation:
     usual: dict[str, Any] = {"aggregators": 3, "secure": "2 of 3"}
     made = ERIS(privacy=LocalPrivacy(epsilon, clip=CLIP), **(usual | method))
     return Federation(
         Trainers(TRAINERS), START, made, samples=[SAMPLES] * CLIENTS, seed=4,
-        rule=server_rule("fedavg", learning_rate=1.0),
+        rule=server_rule("fedavg", learning_rate=1.0), precision=FixedPoint(value_range),
     )  # fmt: skip
 
 
@@ -88,6 +89,14 @@ def test_an_opened_sum_is_the_clipped_sum_and_the_noise_of_all(protects: str) ->
     left, noise = residue(federation(protects=protects))
     assert abs(spread(left, noise.std * math.sqrt(CLIENTS))) < 5
     assert noise.std > CLIP / 10, "so that it is noise that is looked at"
+
+
+@pytest.mark.parametrize("protects", ["sample", "client"])
+def test_noise_larger_than_the_agreed_range_of_values_is_published(protects: str) -> None:
+    """The range is of updates; noise that hides them well is beyond it."""
+    left, noise = residue(federation(epsilon=0.1, value_range=2.0**-6, protects=protects))
+    assert np.abs(left).max() / noise.divisor(SAMPLES * CLIENTS) > 2.0**-6
+    assert abs(spread(left, noise.std * math.sqrt(CLIENTS))) < 5
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.2])
