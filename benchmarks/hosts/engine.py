@@ -8,7 +8,7 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from benchmarks.growth import PreparedUpdates
+from benchmarks.growth import SAMPLES, PreparedUpdates
 
 from eris.core.combine import FixedPoint
 from eris.federation import Federation
@@ -27,8 +27,9 @@ def engine_cpu_seconds(
     method = create("eris", aggregators=clients, **settings)
     population = PreparedUpdates(clients, parameters)
     federation = Federation(
-        population, np.zeros(parameters, np.float32), method, precision=precision
-    )
+        population, np.zeros(parameters, np.float32), method, precision=precision,
+        samples=[SAMPLES] * clients,
+    )  # fmt: skip
     session, used = federation.start(rounds=rounds + 1), []
     for _ in range(rounds + 1):
         began = process_time()
