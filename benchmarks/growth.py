@@ -43,7 +43,6 @@ SIZES = ((60_000, (10, 100, 1_000)), (1_600_000, (10, 50)), (10_000_000, (10, 50
 MOST_AGGREGATORS = 50
 KEPT_FRACTION = 0.05
 PREPARED = 2
-SAMPLES = 16
 PIECE = 1 << 16
 SECONDS = 4.0
 """A point is measured for about this long, and for two rounds at least."""
@@ -111,7 +110,7 @@ class PreparedUpdates:
     ) -> Iterator[LocalUpdate]:
         """The vectors, one client after another: no two have to be held at once."""
         for client in clients:
-            yield LocalUpdate(self._vectors[client % len(self._vectors)], samples=SAMPLES)
+            yield LocalUpdate(self._vectors[client % len(self._vectors)], samples=16)
 
     def state(self) -> dict[str, Vector]:
         """Nothing is kept."""

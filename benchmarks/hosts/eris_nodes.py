@@ -68,6 +68,8 @@ def eris_round_ends(
     """
     with tempfile.TemporaryDirectory(prefix="eris-bench-") as folder:
         values = {f"federation.{word}": value for word, value in charter.items()}
+        if "epsilon" in charter:
+            values["privacy.data"] = "random"
         if killed:
             values |= IMPATIENT
         federation = prepared(Path(folder) / "nodes", hosts, parameters, aggregators, rounds,
@@ -120,17 +122,13 @@ def prepared(
         "checkpoint.every_seconds": 3600.0,
         **(more or {}),
     }
-    own: dict[str, dict[str, Any]] = {
+    own = {
         name: {
             "training.options": {"parameters": parameters, "seed": number},
             "node.aggregator": number < aggregators,
         }
         for number, name in enumerate(names)
     }
-    if "federation.epsilon" in values:
-        values["federation.most_samples"] = 1
-        for name in names:
-            own[name]["privacy.data"] = name
     federation = LocalFederation(folder, names, values, own, [host.address for host in hosts])
     for name in names:
         shutil.copy(ROOT / "benchmarks" / "hosts" / "noise.py", folder / name)
