@@ -229,7 +229,7 @@ class Replica:
             values = self.agreement.coding.published(result, self._segment(result))
         noise, limit = self.agreement.settings.noise, self.agreement.settings.precision.value_range
         if noise is not None:
-            limit = noise.largest_mean(result.samples, len(result.included))
+            limit = max(limit, noise.largest_mean(result.samples, len(result.included)))
         if kernels.count_refused(values, limit * (1 + 2.0**-20)):  # a mean may round up
             raise MalformedMessage("result.payload.data", f"holds values beyond ±{limit:g}")
 
