@@ -14,8 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eris.core.composition import composed
 from eris.core.errors import InvalidSetting, PrivacyWarning, require
-from eris.core.noise import PrivacyClaim, epsilon
+from eris.core.noise import PrivacyClaim
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
@@ -97,6 +98,7 @@ class Federation:
         self._weights = [1] * len(clients) if samples is None else [int(s) for s in samples]
         self._sampling: Sampling | None = None
         self._shares: Level | None = None
+        self._rate = 1.0
         self.rule = server_rule(rule) if isinstance(rule, str) else rule
         _check_names(settings)
         if isinstance(self.method, GossipMethod):
@@ -131,6 +133,10 @@ class Federation:
             expected = f"nothing: {parts.scheme.lasting}, which needs a lasting membership"
             raise InvalidSetting("sampled", self.sampled, expected)
         self._privacy, self._shares = parts.privacy, parts.shares
+        self._rate = parts.sampling_rate
+        if self._rate != 1 and self.sampled is not None:
+            expected = "1 beside `sampled`: who takes part is drawn in public, which hides nobody"
+            raise InvalidSetting("sampling_rate", self._rate, expected)
         if self.sampled is not None:
             template = replace(parts.view, samples=None)
             self._sampling = Sampling(template, self.names, self.seed)
@@ -194,7 +200,10 @@ class Federation:
             noisy = replace(self.agreement.settings, noise=self._shared(rounds))
             self.agreement = Agreement(noisy, self.agreement.view)
             if self._shares == "sample" and isinstance(self.population, ClippingPopulation):
-                self.population.check_clipping(self.initial)
+                if self._rate == 1:
+                    self.population.check_clipping(self.initial)
+                else:
+                    self.population.check_clipping(self.initial, packed=True)
         noise, budget = self.noise(rounds)
         carrier = self._engine(noise, record, faults or FaultPlan(), engine, stations)
         agreed = self.settings.canonical
@@ -306,11 +315,11 @@ class Federation:
             shared = self._shared(rounds)
             sigma = float.fromhex(shared.sigma)
             readers, openers = (
-                PrivacyClaim("gaussian", shared.sensitivity, std, rounds)
+                PrivacyClaim("gaussian", shared.sensitivity, std, rounds, shared.sampling_rate)
                 for std in (sigma, shared.std)
             )
-            delta = privacy.delta
-            return None, Budget(readers, epsilon(readers, delta), delta, epsilon(openers, delta))
+            figures = [composed((claim,), privacy.delta) for claim in (readers, openers)]
+            return None, Budget(readers, figures[0], privacy.delta, figures[1])
         uses = int(getattr(self.population, "uses_of_a_sample", 1))
         claim = privacy.claim(rounds, uses)
         seed = hashlib.sha256(f"noise/{self.seed}".encode()).digest()[:8]
@@ -328,6 +337,7 @@ class Federation:
             self._shares, privacy.epsilon, clip=privacy.clip, rounds=rounds, delta=privacy.delta,
             clients=len(self.agreement.view.clients), samples=max(self._weights),
             min_included=settings.min_included, colluders=settings.secure.known,
+            sampling_rate=self._rate,
         )  # fmt: skip
 
     def _view(self) -> View:

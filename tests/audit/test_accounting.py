@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from eris.audit.accounting import Accounted, accounted, discretisation
+from eris.audit.accounting import Accounted, accounted
+from eris.core.composition import discretisation
 from eris.core.errors import InvalidSetting, MissingExtra
 from eris.core.noise import PrivacyClaim, epsilon, sigma_for
 

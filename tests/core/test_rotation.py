@@ -47,6 +47,20 @@ def test_it_is_what_is_written_down_and_its_transpose_undoes_it(n: int) -> None:
     assert np.array_equal(x, kept)
 
 
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("count", [1, 8, 11])
+def test_several_rows_at_some_places_have_the_same_bits(n: int, count: int) -> None:
+    turn = Rotation(n, seed=3)
+    rows = normals(count * n).reshape(count, n)
+    for share in (1.0, 0.03, 0.0):
+        drawn = Stream(n, "places").words(0, turn.size) < np.uint32(share * (2**32 - 1))
+        places = np.flatnonzero(drawn)
+        found = turn.forward_at(places, rows)
+        assert found.shape == (count, len(places))
+        for row, one in zip(rows, found, strict=True):
+            assert np.array_equal(one, turn.forward(row)[places])
+
+
 def test_its_bits_are_the_same_on_every_platform() -> None:
     y = Rotation(1000, seed=7).forward(np.arange(1000, dtype=np.float32) / np.float32(7))
     assert hashlib.sha256((y + np.float32(0)).tobytes()).hexdigest()[:16] == "8617a37ab8dd4fa6"

@@ -23,6 +23,7 @@ NEEDS = [
     (["run", "--data", "digits"], "torch,sklearn"),
     (["run", "--engine", "ray"], "torch,ray"),
     (["run", "--data", "imdb"], "torch,transformers"),
+    (["run", "--set", "sampling_rate=0.5"], "torch,audit"),
     (["audit", "anything"], "torch,audit"),
     (["train-prior", "rog", "mnist"], "torch"),
     (["reproduce", "mnist"], "torch"),

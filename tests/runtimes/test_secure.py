@@ -17,8 +17,9 @@ from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.protocol.messages import Contribution, Reveal, RevealRequest
 from eris.protocol.secure.simulated import Opener
+from eris.protocol.secure.wire import CLOSE
 from eris.runtimes.cohort import Cohort
-from eris.runtimes.faults import FaultPlan
+from eris.runtimes.faults import Fault, FaultPlan
 from eris.runtimes.station import Place, Stations
 from eris.session import Fit
 from eris.testing import assert_same_bits, initial_model
@@ -236,6 +237,32 @@ def test_too_few_members_are_refused() -> None:
         Federation(few, START, ERIS(secure="2 of 3"))
 
 
-def test_where_single_messages_are_lost_nobody_could_tell_of_new_keys() -> None:
-    with pytest.raises(InvalidSetting, match="secure is '2 of 3'; expected none where messages"):
-        fitted(faults=FaultPlan(drop=0.1), secure="2 of 3")
+def test_messages_that_are_doubled_and_late_change_nothing() -> None:
+    shuffled = FaultPlan(seed=1, delay=0.5, duplicate=0.2, longest_delay=1.5)
+    secure = fitted(faults=shuffled, secure="2 of 3")
+    assert shuffled.struck[Fault.DELAY] > 100
+    assert shuffled.struck[Fault.DUPLICATE] > 100
+    assert [record.included for record in secure.history] == [1.0] * ROUNDS
+    assert_same_bits(secure.model, fitted().model)
+
+
+def test_where_messages_are_lost_one_set_a_segment_and_round_is_opened() -> None:
+    lossy = FaultPlan(seed=3, drop=0.15)
+    fit = fitted(faults=lossy, secure="2 of 3", record=True)
+    assert lossy.struck[Fault.DROP] > 100
+    assert fit.transcript is not None
+    closed: dict[tuple[int, tuple[int, int]], set[bytes]] = {}
+    for record in fit.transcript.records:
+        message = record.message
+        if isinstance(message, Reveal) and message.data[:1] == CLOSE:
+            place = message.header.round, message.header.key
+            closed.setdefault(place, set()).add(message.data[1:33])
+    assert len(closed) == ROUNDS * 5
+    assert all(len(statements) == 1 for statements in closed.values())
+    assert 0 < sum(record.included or 0 for record in fit.history) < ROUNDS
+
+
+@pytest.mark.parametrize("fault", ["crash", "churn"])
+def test_where_members_start_again_nobody_could_tell_of_new_keys(fault: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"{fault} is 0.1; expected 0 with secure sums"):
+        fitted(faults=FaultPlan(drop=0.1, **{fault: 0.1}), secure="2 of 3")

@@ -52,6 +52,10 @@ def gradients(model: nn.Module, count: int) -> tuple[ClientGradients, Tensor]:
     return ClientGradients(flat, *images(count), functional.cross_entropy), flat.read()
 
 
+def rows_of(found: ClientGradients, position: Tensor, slots: int) -> Any:
+    return np.concatenate([rows.copy() for rows in SlotGradients(found, slots).passes(position)])
+
+
 def content(found: ClientGradients, position: Tensor, slots: int | None = None) -> Any:
     return SlotGradients(found, slots).clipped_sum(position, ALL)
 
@@ -65,21 +69,19 @@ def test_crafted_models_do_not_make_one_sample_move_the_others(scale: float) -> 
     without = ClientGradients(found.flat, found.inputs[:19], found.targets[:19], found.loss)
     moved = whole - content(without, position, 20)
     alone = np.zeros_like(whole)
-    rows, _ = found.each(position, None)
-    add_clipped(alone, rows[19:].numpy(), CLIP, PLACES)
+    add_clipped(alone, rows_of(found, position, 20)[19:], CLIP, PLACES)
     assert np.array_equal(moved, alone)
     assert sum(int(a) ** 2 for a in moved) <= int(CLIP * 2**PLACES) ** 2
 
 
 def test_empty_slots_and_several_passes() -> None:
     found, position = gradients(lenet5(0), 70)
-    rows, _ = found.each(position, torch.arange(64))
-    passes = list(SlotGradients(found, 200).passes(position))
-    assert [one.shape[0] for one in passes] == [64] * 4
-    assert np.array_equal(passes[0], rows.numpy())
-    assert passes[1][:6].any(axis=1).all()
-    assert not passes[1][6:].any()
-    assert not np.concatenate(passes[2:]).any()
+    first, _ = gradients(lenet5(0), 64)
+    rows = rows_of(found, position, 200)
+    assert len(rows) == 4 * 64
+    assert np.array_equal(rows[:64], rows_of(first, position, 64))
+    assert rows[:70].any(axis=1).all()
+    assert not rows[70:].any()
 
 
 class Meeting(nn.Module):
@@ -114,6 +116,64 @@ def test_samples_that_meet_are_found() -> None:
     # vmap shows a model one sample at a time, so that this one's cannot meet.
     flat = FlatParameters(Meeting())
     check_slots(ClientGradients(flat, *some_data(), functional.cross_entropy), flat.read())
+
+
+class Placed(torch.autograd.Function):
+    """A factor that differs from row to row of a pass."""
+
+    @staticmethod
+    def forward(y: Tensor) -> Tensor:
+        return torch.ones_like(y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None: ...
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0] * 0
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, y: Tensor) -> Any:
+        places = torch.arange(1.0, info.batch_size + 1).reshape(-1, *[1] * (y.dim() - 1))
+        return torch.ones_like(y) * places, 0
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.inner(x)
+        placed: Tensor = Placed.apply(y)  # type: ignore[no-untyped-call]
+        return y * placed
+
+
+def test_a_model_that_knows_its_rows_is_refused_for_batches_only() -> None:
+    flat = FlatParameters(Counts())
+    found = ClientGradients(flat, *some_data(), functional.cross_entropy)
+    check_slots(found, flat.read())
+    with pytest.raises(SamplesMeet, match="move if they change places, as in secret batches"):
+        check_slots(found, flat.read(), packed=True)
+
+
+@pytest.mark.parametrize(("scale", "share"), [(1.0, 0.5), (1e6, 0.1), (1e6, 0.9), (1e6, 0.0)])
+def test_batches_are_packed_and_rows_keep_their_bits(scale: float, share: float) -> None:
+    found, position = gradients(crafted(images(1)[0], scale), 70)
+    check_slots(found, position, packed=True)
+    slots, whole = SlotGradients(found, 100), rows_of(found, position, 100)[:100]
+    chosen = np.random.default_rng(5).random(100) < share
+    held = int(chosen.sum())
+    packed = [rows.copy() for rows in slots.passes(position, lambda count: chosen)]
+    assert sum(map(len, packed)) == -(-held // 64) * 64
+    if held:
+        rows = np.concatenate(packed)
+        assert np.array_equal(rows[:held], whole[chosen])
+        assert not rows[held:].any()
+    clip = PerSampleClip(CLIP, PLACES, lambda rows: rows, 100, lambda count: chosen)
+    slow = np.zeros(whole.shape[1], np.int64)
+    add_clipped(slow, whole[chosen], CLIP, PLACES)
+    assert np.array_equal(slots.clipped_sum(position, clip), slow)
 
 
 def test_an_update_is_the_sum_of_clipped_gradients_and_no_vector() -> None:

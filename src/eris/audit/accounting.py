@@ -14,25 +14,15 @@ are another mechanism, of which this says nothing.
 
 from __future__ import annotations
 
-import importlib
-import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
-from eris.core.errors import InvalidSetting, library, require
+from eris.core.composition import LARGEST, LEAST_DELTA, accounting, by_pld, by_rdp, spreads
+from eris.core.errors import InvalidSetting, require
 from eris.core.noise import PrivacyClaim, epsilon
 
-_FINEST = 1e-4  # the interval of the losses where nothing speaks for another one
-_TAIL = 10.0  # standard deviations: beyond lies less than e⁻⁵⁰, where dp-accounting cuts
-_POINTS = 200_000  # of a single release's losses: about a second, a few hundred MB
-_COMPOSED_POINTS = 2_000_000  # of all releases' losses, which only the FFT sees
-_LARGEST = 700.0  # float64 has no e^ε much beyond
 _SMALLEST = 1e-9  # losses that rounding errors of δ, divided by the interval, would drown
 _SMALLEST_SAMPLED = 1e-5  # the same where rounding errors of a release add up over all of them
-_NOISE = (1e-6, 1e9)  # σ per sensitivity: the library divides by its square
 
 
 @dataclass(frozen=True)
@@ -73,8 +63,9 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
 
     No noise is ε = ∞, no release is ε = 0. (For RDP noise below a millionth of the sensitivity is
     none, and above 10⁹ of it is 10⁹: upper bounds both.) Losses are rounded up to multiples of an
-    interval (:func:`discretisation`), so ε by PLD is an upper bound whatever the interval. δ below
-    1e-12 is refused: the Fourier transforms inside do not resolve it.
+    interval (``discretisation`` of :mod:`eris.core.composition`), so ε by PLD is an upper bound
+    whatever the interval. δ below 1e-12 is refused: the Fourier transforms inside do not resolve
+    it.
 
     Under subsampling a loss so small that rounding errors of thousands of releases would show is
     accounted with a larger sampling rate, which loses more: an upper bound still.
@@ -95,9 +86,9 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
             claim.mechanism,
             "'gaussian', with or without Poisson sampling: all that is accounted for",
         )
-    require(1e-12 <= delta < 1, "delta", delta, "a number in [1e-12, 1)")
+    require(LEAST_DELTA <= delta < 1, "delta", delta, "a number in [1e-12, 1)")
     # Also where the answer needs none, so that a lack shows at once.
-    dp = library("dp_accounting", "dp-accounting", "audit")
+    accounting()
     if claim.rounds == 0:
         return Accounted(0.0, 0.0, delta, 0.0, claim)
     exact = epsilon(claim, delta) if claim.sampling_rate == 1 else None
@@ -105,52 +96,16 @@ def accounted(claim: PrivacyClaim, delta: float) -> Accounted:
         return Accounted(math.inf, math.inf, delta, exact, claim)
     safe = _resolvable(claim)
     note = _beyond_pld(safe, exact)
-    by_pld = None if note else _by_pld(dp, safe, delta)
-    return Accounted(by_pld, _by_rdp(dp, safe, delta), delta, exact, claim, note)
-
-
-def discretisation(claim: PrivacyClaim) -> float:
-    """The interval to whose multiples privacy losses are rounded up: fine enough, and affordable.
-
-    1e-4, as in the library, for losses of the order of one. In proportion more where the composed
-    loss spreads wider (with 1e-4 an ε of 427 costs 13 s and 2.3 GB, with this rule 0.5 s and
-    differs in the seventh digit); less where a single release's loss is so small that rounding
-    would add to it a thousand times over (q = 0.001, σ = 100, T = 10⁵: ε is 0.0240 with 1e-4,
-    0.0074 with this rule).
-
-    >>> discretisation(PrivacyClaim("gaussian", 1.0, sigma=10.0, rounds=100))
-    0.0001
-    """
-    single, composed, largest = _spreads(claim)
-    wanted = min(_FINEST * max(1.0, composed), single / 20)
-    affordable = max(largest / _POINTS, 2 * _TAIL * composed / _COMPOSED_POINTS)
-    return max(wanted, affordable)
-
-
-def _spreads(claim: PrivacyClaim) -> tuple[float, float, float]:
-    """Standard deviation of the loss of one release, of all together, and the largest of one.
-
-    Without subsampling all releases are together one with √T times the signal. With it the loss
-    of a release is ln(1 − q + q·e^L), L the plain one: its variance is q²(e^(1/σ²) − 1) as long as
-    that is small (Bu et al. 2020), and never more than L's.
-    """
-    signal, q = claim.sensitivity / claim.sigma, claim.sampling_rate
-    if q == 1:
-        signal *= math.sqrt(claim.rounds)
-        return signal, signal, 2 * _TAIL * signal  # the loss lies within ± 10 around its mean
-    plain = signal * (signal / 2 + _TAIL)
-    if plain > _LARGEST / 2:  # where the other exponent, 1/σ², may leave float64
-        return signal, signal * math.sqrt(claim.rounds), plain
-    single = min(q * math.sqrt(math.expm1(signal * signal)), signal)
-    return single, single * math.sqrt(claim.rounds), math.log1p(q * math.expm1(plain))
+    pld = None if note else by_pld((safe,), delta)
+    return Accounted(pld, by_rdp((safe,), delta), delta, exact, claim, note)
 
 
 def _beyond_pld(claim: PrivacyClaim, exact: float | None) -> str:
     """Why PLD has no number for a claim, or nothing."""
-    single, _, largest = _spreads(claim)
-    if (largest if exact is None else exact) > _LARGEST:
+    single, _, largest = spreads(claim)
+    if (largest if exact is None else exact) > LARGEST:
         instead = "the bound by RDP" if exact is None else "the exact value"
-        return f"losses above {_LARGEST:.0f} are beyond PLD in float64; {instead} stands alone"
+        return f"losses above {LARGEST:.0f} are beyond PLD in float64; {instead} stands alone"
     if claim.sampling_rate == 1 and single < _SMALLEST:
         return f"losses below {_SMALLEST:g} are beyond PLD in float64"
     return ""
@@ -158,46 +113,8 @@ def _beyond_pld(claim: PrivacyClaim, exact: float | None) -> str:
 
 def _resolvable(claim: PrivacyClaim) -> PrivacyClaim:
     """The claim, or one with a larger sampling rate whose losses float64 resolves."""
-    single, _, _ = _spreads(claim)
+    single, _, _ = spreads(claim)
     if claim.sampling_rate == 1 or single >= _SMALLEST_SAMPLED:
         return claim
     enough = claim.sampling_rate * (_SMALLEST_SAMPLED / single) if single > 0 else 1.0
     return replace(claim, sampling_rate=min(1.0, enough))
-
-
-def _by_pld(dp: Any, claim: PrivacyClaim, delta: float) -> float:
-    pld = importlib.import_module("dp_accounting.pld")
-    accountant = pld.PLDAccountant(value_discretization_interval=discretisation(claim))
-    return _spent(accountant, dp, claim, delta)
-
-
-def _by_rdp(dp: Any, claim: PrivacyClaim, delta: float) -> float:
-    if claim.sigma / claim.sensitivity < _NOISE[0]:
-        return math.inf
-    rdp = importlib.import_module("dp_accounting.rdp")
-    with _quiet():
-        return _spent(rdp.RdpAccountant(), dp, claim, delta)
-
-
-def _spent(accountant: Any, dp: Any, claim: PrivacyClaim, delta: float) -> float:
-    noise = min(claim.sigma / claim.sensitivity, _NOISE[1])
-    event = dp.GaussianDpEvent(noise_multiplier=noise)
-    if claim.sampling_rate < 1:
-        event = dp.PoissonSampledDpEvent(claim.sampling_rate, event)
-    accountant.compose(dp.SelfComposedDpEvent(event, claim.rounds))
-    return float(accountant.get_epsilon(delta))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No warning of each Rényi order that did not converge: leaving it out loosens the bound only.
-
-    The library logs through absl, whose logger is the standard one of that name.
-    """
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)

@@ -19,6 +19,8 @@ Content = NDArray[np.int64]
 """What a client contributes, in multiples of the fine grid."""
 ROOM_BITS = 62
 """A sum stays below 2^62, that noise has room beside it."""
+SIDE_BY_SIDE = 64
+"""Sums of squares at once."""
 
 
 def check_room(largest: float, places: int) -> None:
@@ -63,24 +65,33 @@ def _add(
 ) -> None:
     n = rows.shape[1]
     room = 1.0 - (n + 8) * 2.0**-53
+    sums = np.empty(SIDE_BY_SIDE)
     for number in range(rows.shape[0]):
         row = rows[number]
-        # Four sums side by side, for an addition waits for the one before it.
-        a, b, c, d = 0.0, 0.0, 0.0, 0.0
-        for i in range(n // 4):
-            v, w = np.float64(row[4 * i]), np.float64(row[4 * i + 1])
-            x, y = np.float64(row[4 * i + 2]), np.float64(row[4 * i + 3])
-            a += v * v
-            b += w * w
-            c += x * x
-            d += y * y
-        for i in range(n - n % 4, n):
-            v = np.float64(row[i])
-            a += v * v
-        norm = np.sqrt((a + b) + (c + d))
+        norm = np.sqrt(_square(row, sums))
         if not np.isfinite(norm):
             continue
         scale = 1.0 if norm <= clip * room else clip / norm * room
-        scale *= weight
+        # A unit is a power of two, so that this rounds as if it came last.
+        scale = scale * weight * unit
         for i in range(n):
-            total[i] += np.int64(np.float64(row[i]) * scale * unit)
+            total[i] += np.int64(np.float64(row[i]) * scale)
+
+
+@compiled
+def _square(row: NDArray[np.float32], sums: NDArray[np.float64]) -> float:
+    """The sum of squares; many sums side by side, for an addition waits for the one before it."""
+    n = row.shape[0]
+    sums[:] = 0.0
+    for first in range(0, n - SIDE_BY_SIDE + 1, SIDE_BY_SIDE):
+        piece = row[first : first + SIDE_BY_SIDE]
+        for lane in range(SIDE_BY_SIDE):
+            value = np.float64(piece[lane])
+            sums[lane] += value * value
+    found = 0.0
+    for i in range(n - n % SIDE_BY_SIDE, n):
+        value = np.float64(row[i])
+        found += value * value
+    for lane in range(SIDE_BY_SIDE):
+        found += sums[lane]
+    return found

@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from eris.core.errors import require
 from eris.core.kernels import TILE, bits_at_most, compiled
 from eris.core.streams import Stream
-from eris.core.vectors import Vector
+from eris.core.vectors import Indices, Vector
 
 BLOCK = TILE
 """Places that are mixed with one another; a power of 4, so that 1/√256 = 2⁻⁴ is exact."""
+
+SIDE_BY_SIDE = 8
+"""Vectors that are rotated together, a lane each."""
 
 
 def rotated_size(n: int) -> int:
@@ -52,6 +55,20 @@ class Rotation:
         y = np.empty(self.size, np.float32)
         _rotate(y, x, self._order, self._negative)
         return y
+
+    def forward_at(self, places: Indices, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """R·x at some places, in ascending order, for every row x: the bits of :meth:`forward`.
+
+        >>> rows, some = np.eye(3, 300, dtype=np.float32), np.array([5, 256])
+        >>> turn = Rotation(300, seed=7)
+        >>> np.array_equal(turn.forward_at(some, rows)[2], turn.forward(rows[2])[some])
+        True
+        """
+        found = np.empty((len(rows), len(places)), np.float32)
+        for first in range(0, len(rows), SIDE_BY_SIDE):
+            some = slice(first, first + SIDE_BY_SIDE)
+            _rotate_rows(found[some], places, rows[some], self._order, self._negative)
+        return found
 
     def back(self, y: Vector) -> Vector:
         """Rᵀ·y: n coordinates; what is on padded places is dropped."""
@@ -100,3 +117,52 @@ def _rotate_back(
             value = block[place - start]
             bit = negative[place // 64] >> np.uint64(place % 64) & np.uint64(1)
             x[order[place]] = -value if bit else value
+
+
+@compiled
+def _rotate_rows(
+    out: NDArray[np.float32], places: Indices, rows: NDArray[np.float32],
+    order: NDArray[np.uint32], negative: NDArray[np.uint64],
+) -> None:  # fmt: skip
+    """The same for a few vectors at once, a lane each, of which only some places are kept."""
+    count, n = rows.shape
+    lanes = np.zeros((n, SIDE_BY_SIDE), np.float32)
+    for start in range(0, n, BLOCK):
+        for row in range(count):
+            for at in range(start, min(start + BLOCK, n)):
+                lanes[at, row] = rows[row, at]
+    block = np.empty(BLOCK * SIDE_BY_SIDE, np.float32)
+    kept = 0
+    for start in range(0, BLOCK * len(negative) // 4, BLOCK):
+        if kept == len(places) or places[kept] >= start + BLOCK:
+            continue
+        for at in range(BLOCK):
+            place = start + at
+            into = block[at * SIDE_BY_SIDE : (at + 1) * SIDE_BY_SIDE]
+            if place >= n:
+                into[:] = 0
+                continue
+            bit = negative[place // 64] >> np.uint64(place % 64) & np.uint64(1)
+            sign = np.float32(1) - np.float32(2) * np.float32(bit)
+            values = lanes[order[place]]
+            for lane in range(SIDE_BY_SIDE):
+                into[lane] = sign * values[lane]
+        _butterflies_of_lanes(block)
+        while kept < len(places) and places[kept] < start + BLOCK:
+            first = (places[kept] - start) * SIDE_BY_SIDE
+            for row in range(count):
+                out[row, kept] = block[first + row] * np.float32(0.0625)
+            kept += 1
+
+
+@compiled
+def _butterflies_of_lanes(block: Vector) -> None:
+    """:func:`_butterflies` in every lane, not divided."""
+    reach = SIDE_BY_SIDE
+    while reach < len(block):
+        for start in range(0, len(block), 2 * reach):
+            low, high = block[start : start + reach], block[start + reach : start + 2 * reach]
+            for at in range(reach):
+                a, b = low[at], high[at]
+                low[at], high[at] = a + b, a - b
+        reach *= 2

@@ -12,8 +12,9 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+from eris.core.composition import composed, sampled_sigma_for
 from eris.core.errors import InvalidSetting, require
-from eris.core.noise import PrivacyClaim, epsilon, sigma_for
+from eris.core.noise import PrivacyClaim, sigma_for
 
 _ROOM = 1 + 2.0**-40
 """So that the last round fits, however charges are added up."""
@@ -25,7 +26,8 @@ SPAN = 12
 class NoisePlan:
     """A plan: so much noise for every client that readers learn no more than ε over all rounds.
 
-    Lengths are in units of the clip (the sensitivity of a sum).
+    Lengths are in units of the clip (the sensitivity of a sum). With ``sampling_rate`` q every
+    sample is in a round's batch with probability q, by a coin that nobody else sees.
 
     >>> plan = NoisePlan(epsilon=8, rounds=160, min_included=50, colluders=2)
     >>> round(plan.sigma, 4), round(plan.of_a_client, 3), round(plan.epsilon_of_openers, 2)
@@ -39,9 +41,12 @@ class NoisePlan:
     min_included: int
     colluders: int = 1
     delta: float = 1e-5
+    sampling_rate: float = 1.0
 
     def __post_init__(self) -> None:
         require(self.rounds >= 1, "rounds", self.rounds, "at least 1")
+        rate = self.sampling_rate
+        require(0 < rate <= 1, "sampling_rate", rate, "a number in (0, 1]")
         require(self.colluders >= 0, "colluders", self.colluders, "0 or more")
         if self.min_included < 3 + self.colluders:
             expected = (
@@ -58,7 +63,8 @@ class NoisePlan:
     @property
     def sigma(self) -> float:
         """The standard deviation that is unknown to a reader, in every opened sum."""
-        return sigma_for(self.epsilon, self.delta, 1.0, self.rounds) * _ROOM
+        rate = self.sampling_rate
+        return sampled_sigma_for(self.epsilon, self.delta, self.rounds, rate) * _ROOM
 
     @property
     def of_a_client(self) -> float:
@@ -78,7 +84,8 @@ class NoisePlan:
         1.0231
         """
         sigma = self.of_a_client * math.sqrt(honest)
-        return epsilon(PrivacyClaim("gaussian", 1.0, sigma, self.rounds), self.delta)
+        claim = PrivacyClaim("gaussian", 1.0, sigma, self.rounds, self.sampling_rate)
+        return composed((claim,), self.delta)
 
     def excess(self, included: int) -> float:
         """By how much a sum of so many clients has more noise than was promised."""

@@ -42,7 +42,8 @@ class ERIS:
     differential privacy. ``secure``, such as ``"2 of 3"``, has helpers of every shard open sums, so
     that its owner sees no single contribution; their words have ``ring_bytes``, and besides the
     owner ``colluders`` may pool what they know. With both, the noise of ``privacy`` is one that
-    clients share: ε is that of the sums, for one sample or, as ``protects`` says, one ``client``.
+    clients share: ε is that of the sums, for one sample or, as ``protects`` says, one ``client``;
+    a round then takes each sample with probability ``sampling_rate``, by a coin of its client's.
 
     The authors keep 3.3 % on MNIST, 0.6 % on CIFAR-10, 0.012 % on IMDB and 1 % for summaries
     (:meth:`published`), counting the upload alone: with a mask each, results are much larger.
@@ -66,6 +67,7 @@ class ERIS:
     ring_bytes: int = 8
     colluders: int | None = None
     protects: Level = "sample"
+    sampling_rate: float = 1.0
     name: ClassVar[str] = "eris"
     paper: ClassVar[str] = "ERIS: Federated Shard Aggregation"
 
@@ -90,11 +92,14 @@ class ERIS:
             if self.protects != "sample":
                 expected = "'sample', or noise that is shared: with epsilon and secure sums"
                 raise InvalidSetting("protects", self.protects, expected)
+            if self.sampling_rate != 1:
+                expected = "1, or noise that is shared: with epsilon and secure sums"
+                raise InvalidSetting("sampling_rate", self.sampling_rate, expected)
             return parts
         if self.privacy.calibration != "composed":
             expected = "'composed': what is shared is a budget for all rounds"
             raise InvalidSetting("calibration", self.privacy.calibration, expected)
-        return replace(parts, shares=self.protects)
+        return replace(parts, shares=self.protects, sampling_rate=self.sampling_rate)
 
     def _plan(self, count: int) -> ShardPlan:
         if self.plan == "contiguous":

@@ -29,6 +29,8 @@ class Composition:
     secure: SecureSums | None = None
     shares: Level | None = None
     """Whether ``privacy`` is noise that clients share, and what it protects."""
+    sampling_rate: float = 1.0
+    """Of noise that is shared: how likely a sample is in a round's batch."""
 
 
 class Method(Protocol):

@@ -72,8 +72,8 @@ def create(name: str, **settings: Any) -> Method | GossipMethod:
     ...
     eris.core.errors.InvalidSetting: setting of eris is 'kept_fractoin'; expected one of \
 aggregators, kept_fraction, compressor, plan, capacities, rotate, masks, basis, limit, \
-mask_groups, epsilon, delta, clip, calibration, secure, ring_bytes, colluders, protects (did you \
-mean 'kept_fraction'?)
+mask_groups, epsilon, delta, clip, calibration, secure, ring_bytes, colluders, protects, \
+sampling_rate (did you mean 'kept_fraction'?)
     """
     method, known = _known(name), settings_of(name)
     for setting in settings:

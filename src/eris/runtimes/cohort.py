@@ -10,6 +10,7 @@ the next round it takes part in, as on the network; those messages are counted t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -285,7 +286,13 @@ class Cohort:
         grid = settings.noise.grid(settings.secure.ring_bytes, settings.precision.fraction_bits)
         select = sent_rows(self.agreement.coding, round, 0)
         clip = PerSampleClip(settings.noise.clip, grid.fine_places, select)
-        return self.population.clipped_updates(clients, models, round, clip)
+        if settings.noise.sampling_rate == 1:
+            return self.population.clipped_updates(clients, models, round, clip)
+        senders = [self._clients[client].sender for client in clients]
+        for sender in senders:
+            sender.bind(round, self.replica)  # from here on its secrets are those of this training
+        batches = [partial(sender.batch, round) for sender in senders]
+        return self.population.clipped_updates(clients, models, round, clip, batches)
 
     def _send(self, time: float, round: int, client: int, update: LocalUpdate, out: Outbox) -> None:
         machine = self._clients[client]

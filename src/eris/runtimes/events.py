@@ -18,6 +18,7 @@ from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import Contribution, Message, Refusal, Result
 from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
+from eris.protocol.secure.simulated import Vaults
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock, Seat
 from eris.runtimes.faults import FaultPlan
@@ -89,15 +90,29 @@ class EventEngine(Clock[Berth]):
         self._away: set[int] = set()
         """Aggregators that take nothing in, in this round."""
         self._messages = self.round = 0
+        self._vaults: Vaults | None = None
         if agreement.settings.secure is not None:
-            expected = (
-                "none where messages are lost or members crash in mid-round: here nobody tells of "
-                "new keys, which a start needs; rates by round (dropout, churn, …) work"
-            )
-            raise InvalidSetting("secure", str(agreement.settings.secure.threshold), expected)
+            self._secure(agreement)
         for number in range(len(agreement.view.members)):
             self.seats[number] = Berth(number)
             self._start(self.seats[number])
+
+    def _secure(self, agreement: Agreement) -> None:
+        """Give members keys and seats, for as long as nobody starts again."""
+        for name in ("crash", "churn"):
+            if rate := getattr(self.faults, name):
+                expected = (
+                    "0 with secure sums and faults in mid-round: a start has new keys, which "
+                    "here nobody would tell; lost, doubled and late messages work, and so does "
+                    "churn without them"
+                )
+                raise InvalidSetting(name, rate, expected)
+        noise = agreement.settings.noise
+        if noise is not None and noise.privacy == "sample":
+            expected = "'client' with faults in mid-round, where nobody clips single samples"
+            raise InvalidSetting("protects", noise.privacy, expected)
+        self._vaults = Vaults(agreement.settings)
+        self.agreement = agreement.in_view(self._vaults.seat(agreement.view))
 
     # -- a round ------------------------------------------------------------------------------
 
@@ -172,6 +187,7 @@ class EventEngine(Clock[Berth]):
         place.member = Member(
             self.agreement.settings, self._standing(place, self.round), self._initial,
             rounds=ENDLESS, abstain_through=place.acted,
+            vault=None if self._vaults is None else self._vaults[place.number],
         )  # fmt: skip
         if place.disk is not None:
             place.member.restore(place.disk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.training.trainer import (
+    Batch,
     ClippingTrainer,
     LocalUpdate,
     PerSampleClip,
@@ -49,13 +51,20 @@ class Population(Protocol):
 class ClippingPopulation(Population, Protocol):
     """A population whose clients can bound what every single sample contributes, exactly."""
 
-    def check_clipping(self, model: Vector) -> None:
-        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+    def check_clipping(self, model: Vector, *, packed: bool = False) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one or,
+        if they are to be ``packed``, of whom a gradient depends on its place in a pass."""
 
     def clipped_updates(
-        self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
+        self,
+        clients: Sequence[int],
+        models: Models,
+        round: int,
+        clip: PerSampleClip,
+        batches: Sequence[Batch] | None = None,
     ) -> Iterator[LocalUpdate]:
-        """The updates of these clients in this order, each with its ``content``."""
+        """The updates of these clients in this order, each with its ``content``; ``batches`` has
+        one for each of them."""
 
 
 @runtime_checkable
@@ -123,18 +132,26 @@ class Trainers:
                     "one with private_update: the method adds noise to single samples' gradients",
                 )
 
-    def check_clipping(self, model: Vector) -> None:
+    def check_clipping(self, model: Vector, *, packed: bool = False) -> None:
         """Refuse, before the first round, training whose samples cannot be bounded one by one."""
         for client in range(len(self)):
-            self._clipping(client).check_clipping(model.copy())
+            trainer, own = self._clipping(client), model.copy()
+            # Only those that know of batches are asked about them.
+            trainer.check_clipping(own, packed=True) if packed else trainer.check_clipping(own)
 
     def clipped_updates(
-        self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
+        self,
+        clients: Sequence[int],
+        models: Models,
+        round: int,
+        clip: PerSampleClip,
+        batches: Sequence[Batch] | None = None,
     ) -> Iterator[LocalUpdate]:
         """The updates of these clients, one after another, each with its ``content``."""
         for position, client in enumerate(clients):
             model = models if isinstance(models, np.ndarray) else models[position]
-            yield self._clipping(client).clipped_update(model.copy(), round, clip)
+            own = clip if batches is None else replace(clip, batch=batches[position])
+            yield self._clipping(client).clipped_update(model.copy(), round, own)
 
     def _clipping(self, client: int) -> ClippingTrainer:
         trainer = self._trainers[client]

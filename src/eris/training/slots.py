@@ -5,6 +5,10 @@ model that was made for it, rounding then decides which units fire, and the grad
 right angle. So every sample has a slot; slots are computed in passes of one shape on one thread,
 whose last is filled up with zeros; and an empty slot's gradient is replaced by 0. Then a row sees
 the same instructions whatever the others hold. :func:`check_slots` looks whether that is so.
+
+Of a secret batch the slots that were chosen, empty ones among them, are packed into passes of the
+same shape. A sample then has another row if one before it is not chosen, so a model must give it
+the same gradient in every row; else the others' gradients would tell who was chosen.
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ from torch import Tensor, nn
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.exact_clip import Content, add_clipped, check_room
 from eris.core.streams import Stream
+from eris.training.fast.calls import NotTogether
+from eris.training.fast.samples import sample_blocks
 from eris.training.gradients import ClientGradients
 from eris.training.options import LocalTraining
 from eris.training.statistics import mixing_layer
 from eris.training.threads import single_threaded
-from eris.training.trainer import PerSampleClip, Rows
+from eris.training.trainer import Batch, PerSampleClip, Rows
 
 ROWS = 64
 """Slots of a pass; a client with fewer has passes of as many as it has."""
@@ -49,50 +55,62 @@ class SlotGradients:
             raise InvalidSetting("samples of a client", samples, expected)
         self._gradients, self._rows = gradients, min(ROWS, self.count)
 
-    def passes(self, position: Tensor) -> Iterator[Rows]:
-        """The gradients of all slots at a flat model, pass by pass."""
-        samples = len(self._gradients)
-        for first in range(0, self.count, self._rows):
-            held = torch.arange(first, max(first, min(first + self._rows, samples)))
+    def passes(self, position: Tensor, batch: Batch | None = None) -> Iterator[Rows]:
+        """The gradients of all slots at a flat model, or of a batch, in blocks; each is gone with
+        the next."""
+        chosen = None if batch is None else batch(self.count)
+        slots = torch.arange(self.count)
+        if chosen is not None:
+            slots = slots[torch.from_numpy(chosen)]
+        for first in range(0, len(slots), self._rows):
+            some = slots[first : first + self._rows]
+            held = some[some < len(self._gradients)]  # empty slots are the last
             inputs, targets = (
                 _filled(data[held], self._rows)
                 for data in (self._gradients.inputs, self._gradients.targets)
             )
-            yield _each(self._gradients, position, inputs, targets, len(held))
+            yield from _each(self._gradients, position, inputs, targets, len(held))
 
     def clipped_sum(self, position: Tensor, clip: PerSampleClip) -> Content:
         """Σ clip(select(gᵢ)) over all samples, on the fine grid."""
         check_room(self.count * clip.clip, clip.places)
         total: Content | None = None
         with single_threaded():
-            for rows in self.passes(position):
+            for rows in self.passes(position, clip.batch):
                 selected = clip.select(rows)
                 if total is None:
                     total = np.zeros(selected.shape[1], np.int64)
                 add_clipped(total, selected, clip.clip, clip.places)
-        assert total is not None
+        if total is None:  # a batch of nobody
+            total = np.zeros(clip.select(np.zeros((1, len(position)), np.float32)).size, np.int64)
         return total
 
 
-def check_slots(gradients: ClientGradients, position: Tensor, seed: int = 0) -> None:
+def check_slots(
+    gradients: ClientGradients, position: Tensor, seed: int = 0, *, packed: bool = False
+) -> None:
     """Refuse a model in which a sample's gradient moves if others are changed or gone: at this
     model, on this machine, in a few tries.
 
     Models that were crafted against it are in the tests. A property of PyTorch's kernels, which is
-    looked at and not proved. That samples may change places is not asked for: a slot is for ever.
+    looked at and not proved. That samples may change places is asked for only if they are
+    ``packed``: else a slot is for ever.
     """
     rows = min(ROWS, len(gradients))
     inputs, targets = gradients.inputs[:rows], gradients.targets[:rows]
     with single_threaded():
-        plain = _each(gradients, position, inputs, targets, rows)
+        plain = _whole(_each(gradients, position, inputs, targets, rows))
         for order in Stream(seed, "slots").permutations(TRIES, rows):
             changed, stay = order[: -(-rows // 2)], order[-(-rows // 2) :]
             for factor in (0, -1000):
                 some, wanted = inputs.clone(), targets.clone()
                 some[changed] = factor * inputs[changed[::-1].copy()]
                 wanted[changed] = targets[changed[::-1].copy()]
-                found = _each(gradients, position, some, wanted, rows)
-                _alike(found[stay], plain[stay])
+                found = _whole(_each(gradients, position, some, wanted, rows))
+                _alike(found[stay], plain[stay], "others are changed")
+            if packed:
+                moved = _whole(_each(gradients, position, inputs[order], targets[order], rows))
+                _alike(moved, plain[order], "they change places, as in secret batches")
 
 
 def check_one_step(model: nn.Module, options: LocalTraining, samples: int) -> None:
@@ -128,13 +146,30 @@ def check_one_step(model: nn.Module, options: LocalTraining, samples: int) -> No
 
 def _each(
     gradients: ClientGradients, position: Tensor, inputs: Tensor, targets: Tensor, held: int
-) -> Rows:
-    """The gradients of a pass, of which the first rows hold samples."""
-    batch = ClientGradients(gradients.flat, inputs, targets, gradients.loss)
-    rows, _ = batch.each(position, None)
-    rows[held:] = 0
-    found: Rows = rows.cpu().numpy()
-    return found
+) -> Iterator[Rows]:
+    """The gradients of a pass in blocks, of which the first rows hold samples."""
+    first = 0
+    for rows in _blocks(gradients, position, inputs, targets):
+        rows[max(0, held - first) :] = 0
+        first += len(rows)
+        found: Rows = rows.cpu().numpy()
+        yield found
+
+
+def _blocks(
+    gradients: ClientGradients, position: Tensor, inputs: Tensor, targets: Tensor
+) -> Iterator[Tensor]:
+    """Which way is taken depends on the model alone, so a sample sees the same instructions."""
+    try:
+        return sample_blocks(gradients.flat, gradients.loss, position, inputs, targets)
+    except NotTogether:
+        batch = ClientGradients(gradients.flat, inputs, targets, gradients.loss)
+        return iter([batch.each(position, None)[0]])
+
+
+def _whole(blocks: Iterator[Rows]) -> Rows:
+    """All rows of a pass, with memory of their own."""
+    return np.concatenate([rows.copy() for rows in blocks])
 
 
 def _filled(data: Tensor, rows: int) -> Tensor:
@@ -144,11 +179,11 @@ def _filled(data: Tensor, rows: int) -> Tensor:
     return torch.cat([data, data.new_zeros(rows - len(data), *data.shape[1:])])
 
 
-def _alike(found: Rows, expected: Rows) -> None:
+def _alike(found: Rows, expected: Rows, what: str) -> None:
     off = (found.view(np.uint32) != expected.view(np.uint32)).any(1)
     if off.any():
         raise SamplesMeet(
-            f"gradients of {int(off.sum())} of {len(off)} samples move if others are changed: what "
-            "one sample contributes cannot be bounded; use a model that treats every sample by "
-            "itself, or protect whole clients (protects = client)"
+            f"gradients of {int(off.sum())} of {len(off)} samples move if {what}: what one sample "
+            "contributes cannot be bounded; use a model that treats every sample by itself, all "
+            "samples (sampling_rate = 1), or protect whole clients (protects = client)"
         )

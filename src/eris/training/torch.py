@@ -169,17 +169,18 @@ class TorchTrainer:
         stream = Stream(noise.seed, "noise", round=round, client=self._client)
         return self._descend(parameters, round, noisy_steps(noise, stream, self._gradients))
 
-    def check_clipping(self, parameters: Vector) -> None:
-        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+    def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one or,
+        if they are to be ``packed``, of whom a gradient depends on its place in a pass."""
         check_one_step(self.model, self._options, len(self._gradients))
         self.model.train()
-        check_slots(self._gradients, self._flat.checked(parameters))
+        check_slots(self._gradients, self._flat.checked(parameters), packed=packed)
 
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
         """The sum of the samples' clipped gradients at ``parameters``, exact, as ``content``.
 
-        One step and all samples, in slots (:mod:`eris.training.slots`). No metrics: each would be a
-        release without noise.
+        One step and all samples, or those of a secret batch, in slots (:mod:`eris.training.slots`).
+        No metrics: each would be a release without noise.
         """
         check_one_step(self.model, self._options, len(self._gradients))
         position = self._flat.checked(parameters)

@@ -127,6 +127,10 @@ Rows = NDArray[np.float32]
 """Gradients, one a row."""
 
 
+Batch = Callable[[int], NDArray[np.bool_] | None]
+"""Which of a client's so many slots are in the round's batch, by coins of its own; None: all."""
+
+
 @dataclass(frozen=True)
 class PerSampleClip:
     """Exact clipping of single samples, for noise that clients share: Σ clip(select(gᵢ), ``clip``)
@@ -134,21 +138,23 @@ class PerSampleClip:
 
     ``select`` gives what is sent of every gradient, in the order in which it is sent. ``slots`` is
     the client's public weight, of which samples that are gone leave some empty; without it, as many
-    as it has samples.
+    as it has samples. ``batch`` says which of them the round takes; nothing else may depend on it.
     """
 
     clip: float
     places: int
     select: Callable[[Rows], Rows]
     slots: int | None = None
+    batch: Batch | None = None
 
 
 @runtime_checkable
 class ClippingTrainer(Trainer, Protocol):
     """A trainer that can bound what every single sample contributes, exactly."""
 
-    def check_clipping(self, parameters: Vector) -> None:
-        """Refuse, before the first round, training whose samples cannot be bounded one by one."""
+    def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
+        """Refuse, before the first round, training whose samples cannot be bounded one by one or,
+        if they are to be ``packed``, of whom a gradient depends on its place in a pass."""
 
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
         """The sum of the samples' clipped gradients, as ``content``."""

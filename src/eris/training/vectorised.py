@@ -23,6 +23,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Literal, Unpack
 
 import numpy as np
@@ -44,7 +45,7 @@ from eris.training.memory import Memory
 from eris.training.options import LocalTraining, TrainerSettings, at_least_one, one_of
 from eris.training.population import Models
 from eris.training.torch import TorchTrainer, single_threaded
-from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise
+from eris.training.trainer import Batch, LocalUpdate, PerSampleClip, PerSampleNoise
 
 Path = Literal["auto", "loop", "fast"]
 """``fast``: many clients in one pass. ``loop``: one after another. ``auto``: fast if it helps."""
@@ -163,18 +164,24 @@ class TorchPopulation:
             return self._one_by_one(clients, models, round, noise)
         return _in_order(self._together(clients, models, round))
 
-    def check_clipping(self, model: Vector) -> None:
+    def check_clipping(self, model: Vector, *, packed: bool = False) -> None:
         """Refuse, before the first round, training whose samples cannot be bounded one by one; of
         the first client, for all have one model and one way to train."""
-        self._trainer(0).check_clipping(model)
+        self._trainer(0).check_clipping(model, packed=packed)
 
     def clipped_updates(
-        self, clients: Sequence[int], models: Models, round: int, clip: PerSampleClip
+        self,
+        clients: Sequence[int],
+        models: Models,
+        round: int,
+        clip: PerSampleClip,
+        batches: Sequence[Batch] | None = None,
     ) -> Iterator[LocalUpdate]:
         """The updates of these clients, one after another, each with its ``content``."""
         for position, client in enumerate(clients):
             model = models if isinstance(models, np.ndarray) else models[position]
-            yield self._trainer(client).clipped_update(model, round, clip)
+            own = clip if batches is None else replace(clip, batch=batches[position])
+            yield self._trainer(client).clipped_update(model, round, own)
 
     def state(self) -> dict[str, Vector]:
         """What clients keep between rounds, named "client/what", and ``apart`` as "all/apart"."""

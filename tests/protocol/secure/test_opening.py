@@ -66,6 +66,24 @@ def test_words_wait_until_enough_seats_hold_their_seeds() -> None:
     assert shard.opening.asked() == (1, 2)
 
 
+def test_all_of_a_set_are_held_by_the_same_seats_whatever_these_say_later() -> None:
+    shard = Shard()
+    shard.give(range(4))
+    shard.pass_on([0, 1])
+    assert shard.opening.included == {0, 1, 2, 3}
+    shard.give([4])
+    shard.deposits.accepted[shard.escrow(4).digest] |= {1, 2}
+    shard.opening.settle()
+    assert 4 not in shard.opening.included, "only seat 1 holds them all"
+    for k in range(4):
+        shard.deposits.accepted[shard.escrow(k).digest].add(2)
+    shard.opening.settle()
+    assert shard.opening.included == {0, 1, 2, 3, 4}
+    shard.deposits.accepted[shard.escrow(0).digest].discard(1)
+    assert shard.opening.close(4) is not None
+    assert shard.opening.asked() is None, "of seats 1 and 2 one lacks an escrow"
+
+
 def test_what_comes_after_closing_is_not_in_the_sum() -> None:
     shard = Shard()
     shard.give(range(4))

@@ -36,4 +36,6 @@ def need_for(recipe: Recipe) -> None:
         libraries.append("sklearn")
     if recipe.data.name == "imdb":
         libraries.append("transformers")
+    if recipe.method.settings.get("sampling_rate", 1) != 1:
+        libraries.append("dp_accounting")
     need(*libraries)

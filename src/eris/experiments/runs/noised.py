@@ -247,7 +247,7 @@ class _Rotated(_Dense):
 
     def select(self, round: int) -> Callable[[Rows], Rows]:
         places = self._places(round)
-        return lambda rows: np.stack([self._rotation.forward(row)[places] for row in rows])
+        return lambda rows: self._rotation.forward_at(places, rows)
 
     def increment(self, mean: Vector, round: int) -> Vector:
         whole = np.zeros(self.n, np.float32)

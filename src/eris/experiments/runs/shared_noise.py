@@ -7,7 +7,6 @@ is kept when it is done, so a campaign that was stopped goes on.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -129,10 +128,10 @@ class NoiseCampaign:
         return [cell for cell in CELLS if self.only in ("", cell.label)]
 
     def path(self, training: NoisedTraining) -> Path:
-        """Where a training's figures are kept: other settings are another file."""
-        digest = hashlib.sha256(repr(training).encode()).hexdigest()[:12]
-        name = f"{training.model}-{training.samples}-{training.noise}-{digest}.json"
-        return runs_root(Path(self.runs) if self.runs else None) / FOLDER / name
+        """Where a training's figures are kept, beside those of its cell, a line each."""
+        cell = NoiseCell(training.model, training.samples, training.dsc)
+        root = runs_root(Path(self.runs) if self.runs else None)
+        return root / FOLDER / f"{cell.label}.jsonl"
 
 
 Tell = Callable[[str, float], None]
@@ -155,12 +154,15 @@ def row(campaign: NoiseCampaign, cell: NoiseCell, noise: Noise, epsilon: float, 
 def kept(campaign: NoiseCampaign, training: NoisedTraining, tell: Tell) -> dict[str, Any]:
     """The figures of a training, made unless they are there."""
     path = campaign.path(training)
-    if not path.is_file():
-        label = f"{training.model} {training.samples} {training.noise} {training.epsilon:g}"
-        made = trained(training, lambda share: tell(label, share))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, [json.dumps(made, indent=1).encode()], SHARED)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    known = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found: dict[str, Any]
+    for found in map(json.loads, known.splitlines()):
+        if found["training"] == asdict(training):
+            return found
+    label = f"{training.model} {training.samples} {training.noise} {training.epsilon:g}"
+    found = trained(training, lambda share: tell(label, share))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, [f"{known}{json.dumps(found)}\n".encode()], SHARED)
     return found
 
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.combine import examine
 from eris.core.compress import Encoding, decode_values, encode_values
@@ -233,6 +234,10 @@ class Sender:
 
     def bind(self, round: int, replica: Replica) -> None:
         """An update is trained now, from what the replica holds."""
+
+    def batch(self, round: int, slots: int) -> NDArray[np.bool_] | None:
+        """Which of this client's slots are in the round's batch; None if all are, always."""
+        return None
 
     def training_model(self, model: Vector) -> Vector:
         """What this client trains from: the federation's model, unless it keeps some of its own."""

@@ -3,8 +3,11 @@
 A charge is b = Δ²/σ² and charges add up, over rounds, runs and federations on the same data, also
 where these were chosen by what was seen before; ε follows from their sum. Towards readers σ is the
 noise that every opened sum holds; towards an owner whose helpers open single contributions for it
-it is one client's. The text of a charge is a JSON text of a sequence (RFC 7464) with a checksum, so
-that one whose end is missing is known as such.
+it is one client's. A round of a secret batch is charged (b, q) on the account of samples; then ε
+follows from Σ b of the others and from how many there are of each (b, q), in no order.
+
+The text of a charge is a JSON text of a sequence (RFC 7464) with a checksum, so that one whose end
+is missing is known as such.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
+from eris.core.composition import composed
 from eris.core.errors import ErisError, InvalidSetting, require
-from eris.core.noise import PrivacyClaim, epsilon
+from eris.core.noise import PrivacyClaim
 from eris.core.shared_noise import mu_of, rounds_left
 from eris.protocol.secure.noise_terms import Level, NoiseGrid, SharedNoise
 
@@ -47,7 +52,9 @@ class NoiseCharge:
     ``tag`` names the noise and tells nothing about content. A round that hides samples with b is,
     for the whole client, one of w²·b (its w samples move together); one that hides clients with b
     is, for one of its samples, one of 4·b at most, for that can turn the update anywhere in the
-    ball. ``stands_for`` counts records before this one whose end is missing.
+    ball. Coins of a batch (``sampling_rate`` q) hide single samples: for the whole client they
+    count as if all samples had been taken. ``stands_for`` counts records before this one whose end
+    is missing.
     """
 
     federation: str
@@ -64,6 +71,7 @@ class NoiseCharge:
     places: int
     delta: float
     stands_for: int = 0
+    sampling_rate: float = 1.0
 
     @classmethod
     def of(
@@ -80,6 +88,7 @@ class NoiseCharge:
         return cls(
             federation, epoch, round, model.hex(), noise.privacy, tag.hex(), amounts,
             min_included, colluders, noise.of_a_client, grid.places, noise.delta,
+            sampling_rate=noise.sampling_rate,
         )  # fmt: skip
 
     def record(self) -> bytes:
@@ -123,6 +132,45 @@ class PrivacyBudget:
 
 
 @dataclass(frozen=True)
+class Releases:
+    """What an account's ε follows from: Σ b of rounds with all samples, and of rounds with secret
+    batches how many there are of each (b, q).
+
+    >>> Releases.of([(0.5, 1, 1.0), (0.25, 1, 0.1), (0.25, 2, 1.0), (0.25, 1, 0.1)])
+    Releases(plain=0.75, sampled=((0.25, 0.1, 2),))
+    """
+
+    plain: float
+    sampled: tuple[tuple[float, float, int], ...]
+
+    @classmethod
+    def of(cls, charges: Sequence[tuple[float, int, float]]) -> Releases:
+        """From amounts, of how many rounds each is, and at what rate."""
+        counts: Counter[tuple[float, float]] = Counter()
+        for amount, count, rate in charges:
+            if rate < 1:
+                counts[_upward(amount / count), rate] += count
+        plain = math.fsum(amount for amount, _, rate in charges if rate == 1)
+        return cls(plain, tuple((b, q, count) for (b, q), count in sorted(counts.items())))
+
+    @property
+    def changed(self) -> bool:
+        """Whether there are several kinds of rounds, some with batches: nobody can tell from a
+        ledger that the later ones were not chosen by what the earlier ones had shown."""
+        return len(self.sampled) + (self.plain > 0) > 1 and bool(self.sampled)
+
+    def epsilon(self, delta: float) -> float:
+        """ε of all of it: exact without batches; else by PLD or, if something :attr:`changed`, by
+        RDP."""
+        claims = [
+            PrivacyClaim("gaussian", math.sqrt(b), 1.0, count, q) for b, q, count in self.sampled
+        ]
+        if self.plain:
+            claims.append(PrivacyClaim("gaussian", math.sqrt(self.plain), 1.0, 1))
+        return composed(tuple(claims), delta, adaptive=self.changed)
+
+
+@dataclass(frozen=True)
 class Charges:
     """All charges of one data set; ``torn`` more at the end of which only a beginning is known."""
 
@@ -154,6 +202,20 @@ class Charges:
     def __len__(self) -> int:
         return sum(max(1, charge.stands_for) for charge in self.whole) + self.torn
 
+    def releases(
+        self, level: Level, side: int, each: Amount = (0.0, 0.0), rate: float = 1.0, more: int = 0
+    ) -> Releases:
+        """What was released on an account, towards readers (``side`` 0) or openers (1), and
+        ``more`` rounds of ``each``; what is torn counts as one of them at least."""
+        torn_rate = max([rate, *(charge.sampling_rate for charge in self.whole)])
+        found = [
+            (charge.amounts[level][side], max(1, charge.stands_for), charge.sampling_rate)
+            for charge in self.whole
+        ]
+        found += [(self.most(level, each)[side], 1, torn_rate)] * self.torn
+        found += [(each[side], 1, rate)] * more
+        return Releases.of(found if level == "sample" else [(b, n, 1.0) for b, n, _ in found])
+
     def most(self, level: Level, least: Amount = (0.0, 0.0)) -> Amount:
         """The largest charge there is, for readers and for openers: what a torn one counts as."""
         amounts = [least, *(charge.amounts[level] for charge in self.whole)]
@@ -172,14 +234,38 @@ class Charges:
                 return charge
         return None
 
-    def rounds_left(self, charge: Mapping[str, Amount], budgets: Iterable[PrivacyBudget]) -> float:
+    def rounds_left(
+        self, charge: Mapping[str, Amount], budgets: Iterable[PrivacyBudget],
+        sampling_rate: float = 1.0,
+    ) -> float:  # fmt: skip
         """How many more rounds of a charge all budgets allow; infinite without a budget."""
         left = math.inf
         for budget in budgets:
             each = charge[budget.level]
-            spent = self.spent(budget.level, each)[0]
-            left = min(left, rounds_left(budget.epsilon, spent, each[0], budget.delta))
+            if self.releases(budget.level, 0, each, sampling_rate, 1).sampled:
+                found = self._most_rounds(budget, each, sampling_rate)
+            else:
+                spent = self.spent(budget.level, each)[0]
+                found = rounds_left(budget.epsilon, spent, each[0], budget.delta)
+            left = min(left, found)
         return left
+
+    def _most_rounds(self, budget: PrivacyBudget, each: Amount, rate: float) -> int:
+        """The most rounds that fit, found by halving: a round more never costs less."""
+
+        def fits(more: int) -> bool:
+            found = self.releases(budget.level, 0, each, rate, more)
+            return found.epsilon(budget.delta) <= budget.epsilon
+
+        require(each[0] > 0, "charge", each[0], "a number above 0")
+        high = 1
+        while fits(high):
+            high *= 2
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
     def check(self, charge: NoiseCharge, budgets: Sequence[PrivacyBudget]) -> bool:
         """Whether a round is to be charged: it is new, and no budget is exceeded.
@@ -195,8 +281,12 @@ class Charges:
             )
         for budget in budgets:
             each = charge.amounts[budget.level]
-            spent = self.spent(budget.level, each)[0]
-            if math.fsum([spent, each[0]]) > budget.most:
+            after = self.releases(budget.level, 0, each, charge.sampling_rate, 1)
+            if after.sampled:
+                spent = after.epsilon(budget.delta) > budget.epsilon
+            else:
+                spent = after.plain > budget.most
+            if spent:
                 raise BudgetSpent(
                     f"budget ε = {budget.epsilon:g} is spent: {len(self)} of {len(self)} rounds "
                     f"(δ = {_short(budget.delta)}, one {budget.level}); this client abstains"
@@ -207,25 +297,39 @@ class Charges:
         """What is written for charges without an end, before the next one."""
         if not self.torn:
             return []
-        amounts = {
+        amounts: dict[str, Amount] = {
             level: _times(self.torn, self.most(level, charge.amounts[level])) for level in LEVELS
         }
-        fields = {item: getattr(charge, item) for item in charge.__dataclass_fields__}
-        return [NoiseCharge(**fields | {"amounts": amounts, "tag": "", "stands_for": self.torn})]
+        rate = max(one.sampling_rate for one in (charge, *self.whole))
+        standing = replace(charge, amounts=amounts, tag="", sampling_rate=rate)
+        return [replace(standing, stands_for=self.torn)]
 
-    def said(self, budget: PrivacyBudget, each: Mapping[str, Amount]) -> str:
+    def said(
+        self, budget: PrivacyBudget, each: Mapping[str, Amount], sampling_rate: float = 1.0
+    ) -> str:
         """Both figures of an account, and how many rounds of a charge it has and had."""
-        readers, openers = (
-            epsilon(PrivacyClaim("gaussian", math.sqrt(b), 1.0, 1), budget.delta) if b else 0.0
-            for b in self.spent(budget.level, each[budget.level])
-        )
+        found = [
+            self.releases(budget.level, side, each[budget.level], sampling_rate) for side in (0, 1)
+        ]
+        readers, openers = (releases.epsilon(budget.delta) for releases in found)
         colluders = min((charge.colluders for charge in self.whole), default=0)
-        total = len(self) + int(self.rounds_left(each, [budget]))
+        total = len(self) + int(self.rounds_left(each, [budget], sampling_rate))
+        how = ", by RDP: noise or batches have changed" if found[0].changed else ""
         return (
             f"ε ≤ {readers:.2f} for anyone who sees results and has up to {colluders} colluders; "
             f"ε ≤ {openers:.1f} if the shard's owner and its helpers collude "
-            f"(δ = {_short(budget.delta)}, one {budget.level}, {len(self)} of {total} rounds)"
+            f"(δ = {_short(budget.delta)}, one {budget.level}, {len(self)} of {total} rounds{how})"
         )
+
+
+def _upward(amount: float) -> float:
+    """An amount with 40 bits, not less: so that one is the same after it was added up and divided.
+
+    >>> _upward(0.25), _upward(0.1) >= 0.1, _upward(3 * 0.1 / 3) == _upward(0.1)
+    (0.25, True, True)
+    """
+    digits, power = math.frexp(amount)
+    return math.ldexp(math.ceil(math.ldexp(digits, 40)), power - 40)
 
 
 def _times(count: int, amount: Amount) -> Amount:

@@ -8,8 +8,10 @@ whose chain key may follow from one.
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -70,6 +72,22 @@ class NoiseKeys:
                 drawn, std, self.blocks, held, fine_bits, first
             )
         return out
+
+
+def batch_coins(
+    chain_key: bytes, federation: str, round: int, slots: int, rate: float
+) -> NDArray[np.bool_]:
+    """Which of so many slots are in a round's batch: each with probability ``rate``.
+
+    By the chain key of the round, before it is replaced: whoever trains again before the round's
+    noise is drawn has the same batch.
+    """
+    extracted = prf(hashlib.sha256(federation.encode()).digest(), chain_key)
+    key = derived(extracted, b"eris/noise-coins/1\0" + round.to_bytes(8, "little"))
+    stream = Cipher(AES(key), CTR(bytes(16))).encryptor()
+    words = np.frombuffer(stream.update(bytes(8 * slots)), "<u8")
+    below = math.floor(Fraction(rate) * 2**64)
+    return words < np.uint64(below) if below < 2**64 else np.ones(slots, np.bool_)
 
 
 def next_chain_key(chain_key: bytes) -> bytes:

@@ -42,7 +42,9 @@ class SharedNoise:
 
     ``clip`` bounds what is protected, ``clients`` is the most that one sum may hold and ``samples``
     the most of one client. ``sigma`` and ``of_a_client`` are float64 in hexadecimal, in units of
-    values: agreed, so that no member computes another number. :meth:`planned` computes them.
+    values: agreed, so that no member computes another number. :meth:`planned` computes them. With
+    ``sampling_rate`` q below 1 each sample is in a round's batch with probability q, by a coin of
+    its client that nobody else sees; the batch's size is told to nobody.
 
     >>> noise = SharedNoise.planned("sample", 8, clip=1.0, rounds=160, clients=50, samples=64,
     ...                             min_included=50, colluders=1)
@@ -59,18 +61,23 @@ class SharedNoise:
     sigma: str
     of_a_client: str
     delta: float = 1e-5
+    sampling_rate: float = 1.0
 
     @classmethod
     def planned(
         cls, privacy: Level, epsilon: float, *, clip: float, rounds: int, clients: int,
         samples: int, min_included: int, colluders: int, delta: float = 1e-5,
+        sampling_rate: float = 1.0,
     ) -> SharedNoise:  # fmt: skip
         """The least noise that keeps the promise where every sum is of ``min_included`` at least
         and a reader has up to ``colluders``."""
-        plan = NoisePlan(epsilon, rounds, min_included, colluders, delta)
+        plan = NoisePlan(epsilon, rounds, min_included, colluders, delta, sampling_rate)
         sigma = math.nextafter(sensitivity(privacy, clip) * plan.sigma, math.inf)
         each = math.nextafter(sigma / math.sqrt(plan.honest), math.inf)
-        return cls(privacy, epsilon, clip, rounds, clients, samples, sigma.hex(), each.hex(), delta)
+        return cls(
+            privacy, epsilon, clip, rounds, clients, samples, sigma.hex(), each.hex(), delta,
+            sampling_rate,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         if self.privacy not in get_args(Level):
@@ -79,6 +86,13 @@ class SharedNoise:
         require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, above)
         require(0 < self.clip < math.inf, "clip", self.clip, above)
         require(0 < self.delta < 1, "delta", self.delta, "a number in (0, 1)")
+        rate = self.sampling_rate
+        require(0 < rate <= 1, "sampling_rate", rate, "a number in (0, 1]")
+        if rate < 1 and self.privacy != "sample":
+            expected = (
+                "1 where whole clients are protected: who takes part in a round is drawn in public"
+            )
+            raise InvalidSetting("sampling_rate", rate, expected)
         for name in ("rounds", "clients", "samples"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("sigma", "of_a_client"):
@@ -106,7 +120,8 @@ class SharedNoise:
 
     @property
     def charges(self) -> tuple[float, float]:
-        """What a round costs, Δ²/σ²: towards readers, and towards an owner with its helpers."""
+        """What a round of all samples costs, b = Δ²/σ²: towards readers, and towards an owner with
+        its helpers. One of a secret batch costs (b, q), which is less."""
         sigmas = (float.fromhex(self.sigma), self.std)
         found = [math.nextafter((self.sensitivity / sigma) ** 2, math.inf) for sigma in sigmas]
         return found[0], found[1]
@@ -121,10 +136,10 @@ class SharedNoise:
         require(1 <= samples <= most, "samples of a client", samples, f"1 to the agreed {most}")
         return 1.0 if self.privacy == "sample" else samples / most
 
-    def divisor(self, samples: int) -> float:
+    def divisor(self, samples: float) -> float:
         """What an opened sum, of clients with so many samples in all, is divided by for a mean,
         in units of values."""
-        return float(samples) if self.privacy == "sample" else samples / self.samples
+        return self.sampling_rate * samples if self.privacy == "sample" else samples / self.samples
 
     def bounds(self, included: int, grid: NoiseGrid) -> tuple[float, float]:
         """The largest magnitude of a word for one sample, and what a sum of so many clients may
@@ -161,8 +176,9 @@ class SharedNoise:
             )
             raise InvalidSetting("shift", True, expected)
         plan = NoisePlan(
-            self.epsilon, self.rounds, settings.min_included, settings.secure.known, self.delta
-        )
+            self.epsilon, self.rounds, settings.min_included, settings.secure.known, self.delta,
+            self.sampling_rate,
+        )  # fmt: skip
         needed = self.sensitivity * plan.sigma, self.sensitivity * plan.of_a_client
         for name, agreed, least in zip(
             ("sigma", "of_a_client"), (float.fromhex(self.sigma), self.std), needed, strict=True

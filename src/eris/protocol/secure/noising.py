@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 
 from eris.core.errors import ErisError, require
 from eris.core.exact_clip import Content, add_clipped
+from eris.core.kernels import compiled
 from eris.core.vectors import Vector
-from eris.protocol.secure.noise import NoiseKeys, content_digest, next_chain_key
+from eris.protocol.secure.noise import (
+    NoiseKeys,
+    batch_coins,
+    content_digest,
+    next_chain_key,
+)
 from eris.protocol.secure.noise_terms import NoiseGrid, SharedNoise
 
 if TYPE_CHECKING:
@@ -62,10 +68,18 @@ class SharedNoising:
         require(len(chain_key) == 32, "bytes of a chain key", len(chain_key), "32")
         self._std = math.ldexp(noise.std, grid.places)
         self._grid, self._federation, self._charge = grid, federation, charge
-        self._chain_key = chain_key
+        self._chain_key, self._rate = chain_key, noise.sampling_rate
         self._last = -1
         self.gauge: NDArray[np.int64] = np.zeros(0, np.int64)
         """The last round's words of the gauge coordinates."""
+
+    def batch(self, round: int, slots: int) -> NDArray[np.bool_]:
+        """Which of a client's slots are in a round's batch; the same until its noise is drawn.
+
+        Nobody else may see it, nor how many they are.
+        """
+        self._check_new(round)
+        return batch_coins(self._chain_key, self._federation, round, slots, self._rate)
 
     def words(self, content: Content, round: int) -> NDArray[np.int64]:
         """What is masked in a round: the content (on the fine grid) with noise, on the ring's grid.
@@ -73,11 +87,7 @@ class SharedNoising:
         Integers as they are, modulo nothing. A round is drawn once; whoever must send it again
         sends the same words.
         """
-        if round <= self._last:
-            raise ErisError(
-                f"noise of round {round} was drawn, or a later one's: words are kept and sent "
-                "again as they are, never drawn twice"
-            )
+        self._check_new(round)
         whole = np.concatenate([content, np.zeros(GAUGE, np.int64)])
         fine = self._grid.fine_bits
         digest = content_digest(whole, self._std, self._grid.places, fine)
@@ -90,11 +100,18 @@ class SharedNoising:
         self.gauge = drawn[len(content) :]
         return drawn[: len(content)]
 
+    def _check_new(self, round: int) -> None:
+        if round <= self._last:
+            raise ErisError(
+                f"noise of round {round} was drawn, or a later one's: words are kept and sent "
+                "again as they are, never drawn twice"
+            )
+
     def _examine(self, drawn: NDArray[np.int64], content: Content) -> None:
         if len(drawn) < FEWEST:
             return
-        added = drawn - content * 2.0**-self._grid.fine_bits
-        off = spread(added, self._std)
+        squares = _squares(drawn, content, 2.0**-self._grid.fine_bits)
+        off = _normal(squares / self._std**2, len(drawn))
         if not abs(off) < ALARM:
             raise NoiseFault(
                 f"the noise of this client is {off:+.1f} standard deviations off in size: it is "
@@ -141,10 +158,24 @@ def spread(noise: NDArray[np.int64] | NDArray[np.float64], std: float) -> float:
     >>> round(spread(np.array([30.0, -40.0] * 1000), 35.0), 2)
     0.65
     """
-    count = len(noise)
     scaled = noise / std
+    return _normal(float(scaled @ scaled), len(noise))
+
+
+def _normal(squares: float, count: int) -> float:
+    """χ² with so many degrees of freedom as a standard normal number."""
     share = 2 / (9 * count)
-    return (math.cbrt(float(scaled @ scaled) / count) - 1 + share) / math.sqrt(share)
+    return (math.cbrt(squares / count) - 1 + share) / math.sqrt(share)
+
+
+@compiled
+def _squares(drawn: Content, content: Content, unit: float) -> float:
+    """The sum of squares of what was added to a content."""
+    total = 0.0
+    for i in range(drawn.shape[0]):
+        added = np.float64(drawn[i]) - np.float64(content[i]) * unit
+        total += added * added
+    return total
 
 
 def gauged(opened: NDArray[np.int64], included: int, noise: SharedNoise, grid: NoiseGrid) -> float:

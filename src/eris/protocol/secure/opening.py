@@ -13,10 +13,8 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
-import numpy as np
-
 from eris.core.errors import RefusedContribution
-from eris.core.ring import Words, add_wire, to_wire
+from eris.core.ring import Words
 from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.helper import Audited
 from eris.protocol.secure.keys import MemberKeys
@@ -30,7 +28,6 @@ from eris.protocol.secure.sums import (
     OpenedSum,
     SegmentShape,
     Statement,
-    misfit_of,
 )
 from eris.protocol.secure.terms import SecureSums
 
@@ -77,12 +74,14 @@ class _Group:
     """Clients that trained on one model, and the sum of their words."""
 
     total: MaskedSum
+    seats: set[int]
+    """The seats that hold the escrows of all of them."""
     clients: dict[int, _Taken] = field(default_factory=dict)
 
-    def seats(self, deposits: Deposits, threshold: Threshold) -> set[int]:
-        """The seats that hold the escrows of all of them."""
+    def look(self, deposits: Deposits) -> None:
+        """Look again which seats those are."""
         held = (deposits.holding(one.included.escrow) for one in self.clients.values())
-        return set(range(threshold.seats)).intersection(*held)
+        self.seats = set(range(deposits.threshold.seats)).intersection(*held)
 
 
 class Opening:
@@ -106,13 +105,13 @@ class Opening:
 
     def add(self, client: int, sent: MaskedWords, escrow: Escrow) -> bool:
         """Take in a contribution; whether its escrow is to be passed on to the seats."""
-        if self.statement is not None or client in self._taken or client in self._waiting:
+        if self.statement is not None or client in self._waiting or self._took(client):
             return False
         if len(sent.wire) != self.shape.count * self.shape.ring_bytes or len(sent.head) != 4:
             raise RefusedContribution(client, "masked words of another size")
         new = self.deposits.offer(client, escrow)
         self._waiting[client] = sent, escrow.digest, escrow.model
-        self.settle()
+        self._count_in(client)
         return new
 
     def add_own(self, model: bytes, head: Words, words: Words) -> None:
@@ -123,31 +122,32 @@ class Opening:
         """Count in what enough seats have accepted by now."""
         if self.statement is not None:
             return
-        need = self.terms.threshold.need
-        for client, (sent, named, model) in list(self._waiting.items()):
-            holding = self.deposits.holding(named)
-            if len(holding) < need:
-                continue
-            group = self._groups.get(model)
-            if group is None:
-                group = _Group(MaskedSum(self.shape.count, self.shape.ring_bytes))
-            # All of a set are opened by the same seats.
-            if len(holding & group.seats(self.deposits, self.terms.threshold)) < need:
-                continue
-            del self._waiting[client]
-            self._groups[model] = group
-            group.total.add(sent.head, sent.wire)
-            included = Included(client, sent.nonce, named)
-            group.clients[client] = _Taken(included, _misfit(sent.head, sent.wire, self.shape))
+        for group in self._groups.values():
+            group.look(self.deposits)
+        for client in list(self._waiting):
+            self._count_in(client)
+
+    def _count_in(self, client: int) -> None:
+        sent, named, model = self._waiting[client]
+        group, seats = self._groups.get(model), set(self.deposits.holding(named))
+        if group is not None:
+            seats &= group.seats  # all of a set are opened by the same
+        if len(seats) < self.terms.threshold.need:
+            return
+        del self._waiting[client]
+        if group is None:
+            total = MaskedSum(self.shape.count, self.shape.ring_bytes)
+            group = self._groups[model] = _Group(total, seats)
+        misfit, group.seats = group.total.add(sent.head, sent.wire), seats
+        group.clients[client] = _Taken(Included(client, sent.nonce, named), misfit)
 
     @property
     def waiting(self) -> bool:
         """Whether words wait for seats that may still accept their escrows."""
         return any(not self.deposits.hopeless(named) for _, named, _ in self._waiting.values())
 
-    @property
-    def _taken(self) -> set[int]:
-        return {client for group in self._groups.values() for client in group.clients}
+    def _took(self, client: int) -> bool:
+        return any(client in group.clients for group in self._groups.values())
 
     # -- closed -------------------------------------------------------------------------------
 
@@ -196,8 +196,9 @@ class Opening:
     def asked(self, without: Container[int] = ()) -> tuple[int, ...] | None:
         """The seats to ask next about the statement: other ones after a silence or a misfit."""
         assert self.statement is not None
-        seats = self._groups[self.statement.model].seats(self.deposits, self.terms.threshold)
-        able = sorted(seat for seat in seats if seat not in without)
+        group = self._groups[self.statement.model]
+        group.look(self.deposits)
+        able = sorted(seat for seat in group.seats if seat not in without)
         ways = [way for way in combinations(able, self.terms.threshold.need)
                 if way not in self._misfits]  # fmt: skip
         silent = self.deposits.silent
@@ -222,15 +223,10 @@ class Opening:
         self.deposits.silent.discard(seat)
         if len(self._answers[asked]) < len(asked):
             return None
-        total = MaskedSum(self.shape.count, self.shape.ring_bytes)
-        group = self._groups[self.statement.model]
-        total.head, total.words = group.total.head.copy(), group.total.words.copy()
-        if self.statement.own:
-            assert self._own is not None
-            _, head, words = self._own
-            total.add(head, to_wire(words, self.shape.ring_bytes))
+        total = self._groups[self.statement.model].total
+        own = self._own[1:] if self.statement.own and self._own is not None else None
         try:
-            return total.opened([self._answers[asked][s] for s in asked], bound, noise)
+            return total.opened([self._answers[asked][s] for s in asked], bound, noise, own)
         except Misfit:
             self._misfits.add(asked)
             raise
@@ -258,7 +254,8 @@ class Opening:
                 agreed[one.client, part] for one in self.statement.included for part in duties[seat]
             ]
             fits = tuple(sum(row[n] for row in rows) & whole for n in range(2))
-            if _misfit(given.head, given.wire, self.shape) != fits:
+            apart = MaskedSum(self.shape.count, self.shape.ring_bytes)
+            if apart.add(given.head, given.wire) != fits:
                 named.append(frozenset({self.helpers[seat]}))
         return named
 
@@ -295,9 +292,3 @@ class Opening:
             return [holders]  # one that holds a part of its own can make its false word fit
         wrong = [seat for seat in sorted(both) if fits(seat)]
         return [frozenset({self.helpers[wrong[0]]}) if len(wrong) == 1 else holders]
-
-
-def _misfit(head: Words, wire: bytes, shape: SegmentShape) -> tuple[int, int]:
-    words = np.zeros(shape.count, np.uint64)
-    add_wire(words, np.frombuffer(wire, np.uint8), shape.ring_bytes)
-    return misfit_of(head, words, shape.ring_bytes)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.combine import bounded
 from eris.core.compress import Encoded, Encoding
@@ -53,7 +54,7 @@ def model_name(agreement: Agreement, view: View, states: bytes) -> bytes:
 
 def states_of(agreement: Agreement, replica: Replica) -> bytes:
     """A hash of all segments' states."""
-    return digest(*(label("", *key) + replica.digest(key) for key in agreement.keys))
+    return digest(*(label("", *key) + replica.known_digest(key) for key in agreement.keys))
 
 
 @dataclass
@@ -87,6 +88,7 @@ class SecureSender(Sender):
         self.charge: Charge = lambda round, tag: None
         """Told of every round before its noise is drawn; a node's is its ledger's."""
         self._noising: SharedNoising | None = None
+        self._drawn_for = -1
 
     @property
     def _terms(self) -> SecureSums:
@@ -140,6 +142,28 @@ class SecureSender(Sender):
             self.training.words = self._noisy(noise, pieces, samples, round, content)
         return pieces
 
+    def batch(self, round: int, slots: int) -> NDArray[np.bool_] | None:
+        """Which of this client's slots are in the round's batch; None if all are, always.
+
+        For whoever trains the round, and for nobody else.
+        """
+        noise = self.agreement.settings.noise
+        if noise is None or noise.sampling_rate == 1:
+            return None
+        return self._noising_of(noise, round).batch(round, slots)
+
+    def _noising_of(self, noise: SharedNoise, round: int) -> SharedNoising:
+        """This start's noise; in a simulation every round has its own, so that runs repeat."""
+        repeats = self._vault.repeats and self._drawn_for != round
+        if self._noising is None or repeats:
+            settings = self.agreement.settings
+            grid = noise.grid(self._terms.ring_bytes, settings.precision.fraction_bits)
+            key, self._drawn_for = self._vault.chain_key(round), round
+            self._noising = SharedNoising(
+                noise, grid, settings.name, key, lambda *drawn: self.charge(*drawn)
+            )
+        return self._noising
+
     def _noisy(
         self, noise: SharedNoise, pieces: Mapping[Key, Vector], samples: int, round: int,
         content: Content | None,
@@ -152,12 +176,7 @@ class SecureSender(Sender):
         elif content is None:
             expected = "one that clips single samples (clipped_update), as noise per sample needs"
             raise InvalidSetting(f"training of {self.name}", "an update without content", expected)
-        if self._noising is None or self._vault.repeats:
-            key = self._vault.chain_key(round)
-            self._noising = SharedNoising(
-                noise, grid, settings.name, key, lambda *drawn: self.charge(*drawn)
-            )
-        words, at, cut = self._noising.words(content, round), 0, {}
+        words, at, cut = self._noising_of(noise, round).words(content, round), 0, {}
         for name, piece in pieces.items():
             cut[name] = words[at : at + len(piece)]
             at += len(piece)

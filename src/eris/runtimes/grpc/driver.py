@@ -30,6 +30,7 @@ from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.keys import NodeKeys
 from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.omissions import NAMED_AT, Omissions
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.transport import Transport
@@ -55,6 +56,7 @@ class Driver:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.keys = keys
+        self.omissions = Omissions()
         self.training_seconds, self.results_applied = 0.0, 0
         self.round_begun = asyncio.Event()
         """Set when a round has begun."""
@@ -351,6 +353,11 @@ class Driver:
         if self.keys is not None:
             self.keys.enter(member.round)
         self._based_on = list(member.node.replica.versions.values())
+        for pair in self.omissions.settle(member.round):
+            owner, client = member.agreement.view.named(pair)
+            who = {"owner": owner, "client": client, "rounds": NAMED_AT}
+            event(_log, logging.WARNING, "an owner alone leaves out a client", **who)
+            self.journal.write("leaves out", **who)
         done = member.phase is Phase.DONE
         self.journal.write("done" if done else "began", round=member.round)
         self.round_begun.set()
@@ -384,6 +391,8 @@ class Driver:
             self.journal.write("snapshot", segment=header.key, at=message.at)
             return
         self.health.included |= self.member.me in message.included
+        owners = self.member.agreement.view_at(header.round).owners
+        self.omissions.note(header.round, owners[header.shard], message.included, owners)
         self.journal.write(
             "result",
             round=header.round,

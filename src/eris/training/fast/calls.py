@@ -79,7 +79,7 @@ class Calls(TorchFunctionMode, ABC):
             return func(*args, **named) if pooled is None else pooled
         if func is functional.batch_norm:
             raise NotTogether("batch norm mixes the samples of a batch")
-        if not any(id(one) in self._numbers for one in _flat(args, named)):
+        if not self.has_parameters(args, named):
             return func(*args, **named)
         return self._with_parameters(func, args, named)
 
@@ -200,6 +200,10 @@ class Calls(TorchFunctionMode, ABC):
     def _check_rows(self, input: Tensor, least: int) -> None:
         if input.dim() < least or input.shape[0] != self.group.samples:
             raise NotTogether("a layer's input does not have one row a sample")
+
+    def has_parameters(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        """Whether a trainable parameter is among a function's arguments."""
+        return any(id(one) in self._numbers for one in _flat(args, named))
 
     def number(self, parameter: Tensor | None) -> Parameter:
         """The number of a trainable parameter."""
