@@ -79,12 +79,17 @@ def test_law_5_a_nonce_without_the_content(monkeypatch: pytest.MonkeyPatch) -> N
 def test_law_9_a_sum_that_is_published_before_it_is_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def unchecked(self: MaskedSum, answers: Sequence[Answer], *_: float) -> OpenedSum:
+    def unchecked(
+        self: MaskedSum, answers: Sequence[Answer], bound: float, noise: float = 0.0,
+        own: tuple[Words, Words] | None = None,
+    ) -> OpenedSum:  # fmt: skip
         head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
         for one in answers:
             head -= one.head
             add_wire(masks, one.wire, self.ring_bytes)
-        return OpenedSum(max(1, int(head[0])), 0, signed(self.words - masks, self.ring_bytes))
+        words = self.words - masks + (own[1] if own is not None else np.uint64(0))
+        head += own[0] if own is not None else np.uint64(0)
+        return OpenedSum(max(1, int(head[0])), int(head[1]), signed(words, self.ring_bytes))
 
     monkeypatch.setattr(MaskedSum, "opened", unchecked)
     catch(monkeypatch, "whose check words do not fit", shape=SHAPE, incidents=LIE)
