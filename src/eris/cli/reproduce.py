@@ -40,6 +40,8 @@ KEPT = {
 """The same, for an attack of one's choice; every line of these is kept."""
 NOISE = "shared-noise"
 """Accuracy against ε; every training of it is kept."""
+BOUNDS = "one-run-bounds"
+"""Audits of many seeds against what shared noise promises; every one is kept."""
 
 
 def reproduce(
@@ -49,8 +51,8 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv, audit-completion, audit-defences, audit-visible, eavesdropper or "
-            "shared-noise."
+            "audit-spv, audit-completion, audit-defences, audit-visible, eavesdropper, "
+            "shared-noise or one-run-bounds."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -88,7 +90,8 @@ def reproduce(
     eris reproduce eavesdropper --seeds 1 --quick
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
-    need(*(AUDIT if name.startswith("audit-") else images))
+    audits = (*AUDIT, "sklearn") if name == BOUNDS else AUDIT
+    need(*(audits if name.startswith("audit-") or name == BOUNDS else images))
     from eris.experiments.audits import tables as audit_tables
     from eris.experiments.runs import reproduce as experiments
 
@@ -126,6 +129,11 @@ def reproduce(
 
         for seed in numbers:
             shared_noise.main(["--seed", str(seed), "--runs", str(root), *narrowed])
+    elif name == BOUNDS:
+        from eris.experiments.audits import one_run_bounds
+
+        which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
+        one_run_bounds.main([*which, "--runs", str(root)])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 
@@ -134,7 +142,7 @@ def reproduce(
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
         known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER,
-                 NOISE)  # fmt: skip
+                 NOISE, BOUNDS)  # fmt: skip
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 
