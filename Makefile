@@ -16,7 +16,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-processors check format proto fuzz faults soak kills test-hosts data bench \
+.PHONY: help setup demo test test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts data bench \
         bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
@@ -69,8 +69,14 @@ faults: setup ## The fault laws over 10,000 random fault plans
 soak: setup ## Whole federations in simulated trouble, for 100,000 faulted rounds
 	$(BIN)/python -m eris.testing.soak --rounds 100000
 
+soak-secure: setup ## The same with secure sums and members that lie about them, for 20,000 faulted rounds
+	$(BIN)/python -m eris.testing.soak --secure --rounds 20000
+
 kills: setup ## Real nodes, killed at random moments, over 30 runs
 	$(BIN)/python -m eris.testing.kills --runs 30
+
+kills-secure: setup ## The same with secure sums: an owner and a helper of six, over 30 runs
+	$(BIN)/python -m eris.testing.kills --secure --runs 30
 
 test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs root and iproute2)
 	$(PYTEST) -m slow tests/hosts

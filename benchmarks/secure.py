@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
 from benchmarks.hosts.cpu import CpuMeter
-from benchmarks.hosts.engine import engine_cpu_seconds
+from benchmarks.hosts.engine import EngineRun
 from benchmarks.hosts.eris_nodes import eris_round_ends
 from benchmarks.hosts.places import Loopback, Place
 from benchmarks.hosts.secagg import secagg_run
@@ -41,6 +42,7 @@ from benchmarks.secure_figures import (
     THRESHOLD,
     Found,
     Run,
+    conditions,
     figures,
     report,
 )
@@ -62,8 +64,8 @@ CHARTERS: dict[str, dict[str, Any]] = {
     },
 }
 """What a node's charter says for each variant."""
-NOISE: dict[str, Any] = {"epsilon": 8.0}
-"""Further words for variants with noise."""
+NOISE: dict[str, Any] = {"epsilon": 8.0, "protects": "client", "clip": 0.01, "most_samples": 1}
+"""Further words for variants with noise; of a whole client, for nothing is trained."""
 SETTLED = 5
 """Rounds that count where nodes were killed: the last ones, when the view is without them."""
 DEADLINE = 30.0
@@ -92,6 +94,7 @@ class Plan:
     cpu_size: int = 1_000_000
     rounds: int = 5
     cpu_rounds: int = 20
+    engine_rounds: int = 15
     killed: tuple[int, ...] = (1, 2)
     killed_rounds: int = 14
     secagg_rounds: int = 3
@@ -101,8 +104,8 @@ class Plan:
     def quick(self) -> Plan:
         """The same on small models: a try, whose figures say little."""
         return replace(
-            self, sizes=(50_000,), cpu_size=50_000, rounds=3, cpu_rounds=4, killed=(1,),
-            secagg_rounds=1, published=((20, 16_384),),
+            self, sizes=(50_000,), cpu_size=50_000, rounds=3, cpu_rounds=4, engine_rounds=3,
+            killed=(1,), secagg_rounds=1, published=((20, 16_384),),
         )  # fmt: skip
 
     def secagg_dropouts(self) -> list[int]:
@@ -125,7 +128,8 @@ def nodes_run(
         ends = eris_round_ends(places, parameters, MEMBERS, rounds, charter, killed=killed)
     counted = ends[-SETTLED - 1 :] if killed else ends[1:]
     seconds = tuple(after - before for before, after in pairwise(counted))
-    return Run(parameters, seconds, meter.between(counted[0], counted[-1]) / len(seconds))
+    cpu_s = meter.between(counted[0], counted[-1]) / len(seconds)
+    return Run(parameters, seconds, cpu_s, longest_s=max(b - a for a, b in pairwise(ends[1:])))
 
 
 def sent_by(hosts: Sequence[Namespace]) -> int:
@@ -171,13 +175,20 @@ class Measuring:
         self._each(f"nodes over loopback, n = {plan.cpu_size:,}", all_charters(), measure)
 
     def engine(self) -> None:
-        """CPU seconds of the simulator's engine."""
+        """CPU seconds of the simulator's engine, the variants in turn."""
+        size, rounds = self.plan.cpu_size, self.plan.engine_rounds
+        runs: dict[str, EngineRun] = {}
 
-        def measure(variant: str, charter: Mapping[str, Any]) -> None:
-            size, rounds = self.plan.cpu_size, self.plan.rounds
-            self.found.engine[variant] = engine_cpu_seconds(MEMBERS, size, rounds, charter)
+        def begin(variant: str, charter: Mapping[str, Any]) -> None:
+            run = EngineRun(MEMBERS, size, rounds, charter)
+            run.step()
+            runs[variant] = run
 
-        self._each(f"engine, n = {self.plan.cpu_size:,}", all_charters(), measure)
+        self._each(f"engine, n = {size:,}", all_charters(), begin)
+        for _ in range(rounds):
+            for run in runs.values():
+                run.step()
+        self.found.engine = {variant: run.cpu_s for variant, run in runs.items()}
 
     def links(self, hosts: Sequence[Namespace], parameters: int) -> None:
         """Seconds on links, everybody there."""
@@ -274,6 +285,7 @@ def parse(arguments: Sequence[str] | None = None) -> tuple[Plan, list[str]]:
 
 def main() -> None:
     plan, wanted = parse()
+    before = os.getloadavg()[0]
     say = Console(stderr=True, markup=False).print
     try:
         if {"links", "killed", "secagg"} & set(wanted):
@@ -286,8 +298,9 @@ def main() -> None:
     report(found, Console(width=120, markup=False))
     # A try has other sizes: nobody is to take it for a measurement.
     kind = "secure" if plan.sizes == Plan().sizes else "secure (other sizes)"
-    refused = sorted(found.refused)
-    print(json.dumps({"benchmark": kind, "figures": figures(found), "refused": refused}))
+    said = {"benchmark": kind, "figures": figures(found), "refused": sorted(found.refused)}
+    load = [before, os.getloadavg()[0]]
+    print(json.dumps(said | {"conditions": conditions(found, plan.killed) | {"load": load}}))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.hosts.secagg import SecAggRun
 from benchmarks.published_sizes import Published
@@ -35,6 +37,8 @@ class Run:
     seconds: tuple[float, ...]
     cpu_s: float
     sent: float = 0.0
+    longest_s: float = 0.0
+    """Of all rounds after the first, whether or not they count."""
 
     @property
     def median_s(self) -> float:
@@ -104,6 +108,7 @@ def figures(found: Found) -> dict[str, float]:
         plain = found.killed.get((number, PLAIN))
         if name != PLAIN and plain is not None:
             out[f"time_over_plain_{name}_killed_{number}"] = run.median_s / plain.median_s
+        out[f"longest_s_{name}_killed_{number}"] = run.longest_s
     starts = secagg_seconds(found.secagg[STARTS]) if STARTS in found.secagg else None
     for n, secagg in found.secagg.items():
         if n == STARTS:
@@ -124,6 +129,19 @@ def figures(found: Found) -> dict[str, float]:
     return {name: round(value, 4) for name, value in out.items()} | {
         name: round(value, 4) for name, value in size_figures(found.sizes).items()
     }
+
+
+def conditions(found: Found, killed: Sequence[int]) -> dict[str, Any]:
+    """What the figures are of: who, on what links, beside which SecAgg+."""
+    said: dict[str, Any] = {
+        "members": MEMBERS,
+        "secure_sums": str(THRESHOLD),
+        "mbit_s": RATE * 8 / 1e6,
+        "share_killed": {str(number): number / MEMBERS for number in killed},
+    }
+    for run in found.secagg.values():
+        said["flower"] = {name: run.terms.get(name) for name in ("version", "api", "word_bytes")}
+    return said
 
 
 def nodes_table(found: Found) -> Table:

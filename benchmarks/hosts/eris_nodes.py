@@ -68,6 +68,8 @@ def eris_round_ends(
     """
     with tempfile.TemporaryDirectory(prefix="eris-bench-") as folder:
         values = {f"federation.{word}": value for word, value in charter.items()}
+        if "epsilon" in charter:
+            values["privacy.data"] = "random"
         if killed:
             values |= IMPATIENT
         federation = prepared(Path(folder) / "nodes", hosts, parameters, aggregators, rounds,

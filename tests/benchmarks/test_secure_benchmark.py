@@ -11,14 +11,24 @@ from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from benchmarks.hosts.cpu import CpuMeter, seconds_of_descendants
+from benchmarks.hosts.engine import EngineRun, NotWhole
 from benchmarks.hosts.flower import SECAGG, write_app
 from benchmarks.hosts.secagg import SecAggRound, SecAggRun
 from benchmarks.published_sizes import WrongSum, measured
-from benchmarks.secure import CHARTERS, Measuring, Plan, all_charters, parse
-from benchmarks.secure_figures import Found, Run, figures, limit_s, report, secagg_seconds
+from benchmarks.secure import CHARTERS, NOISE, Measuring, Plan, all_charters, parse
+from benchmarks.secure_figures import (
+    Found,
+    Run,
+    conditions,
+    figures,
+    limit_s,
+    report,
+    secagg_seconds,
+)
 from rich.console import Console
 
 from benchmarks import published_sizes, secure
@@ -50,7 +60,10 @@ def measurements() -> Found:
         (10**6, "plain"): Run(10**6, (0.6,), 0.4),
         (10**6, "4b"): Run(10**6, (0.72,), 0.5),
     }
-    found.killed = {(1, "plain"): Run(10**7, (5.0,), 3.0), (1, "4b"): Run(10**7, (6.0,), 3.5)}
+    found.killed = {
+        (1, "plain"): Run(10**7, (5.0,), 3.0, longest_s=17.0),
+        (1, "4b"): Run(10**7, (6.0,), 3.5, longest_s=19.0),
+    }
     found.secagg = {
         1000: secagg((60.0, 0), (50.0, 0)),
         10**7: secagg((300.0, 0), (160.0, 0), (158.0, 0), (120.0, 1)),
@@ -77,6 +90,8 @@ def test_figures_are_ratios_of_medians_and_those_of_the_largest_size_have_no_suf
             "vs_own_limit_4b_n1000000": 0.72 / 0.64,
             "time_over_plain_4b_n1000000": 1.2,
             "time_over_plain_4b_killed_1": 1.2,
+            "longest_s_plain_killed_1": 17.0,
+            "longest_s_4b_killed_1": 19.0,
             # Of three rounds without dropouts the first does not count.
             "secagg_vs_bound": 159.0 / 76.8,
             "secagg_over_plain": 159.0 / 6.0,
@@ -90,6 +105,13 @@ def test_figures_are_ratios_of_medians_and_those_of_the_largest_size_have_no_suf
         # An escrow more or less, and four places.
         rel=2e-3,
     )
+
+
+def test_conditions_name_the_secagg_that_was_measured() -> None:
+    said = conditions(measurements(), (1, 2))
+    assert said["flower"] == {"version": "1.41.0", "api": None, "word_bytes": 8}
+    assert said["share_killed"] == {"1": 0.125, "2": 0.25}
+    assert "flower" not in conditions(Found(), ())
 
 
 def test_what_was_not_measured_has_no_figure() -> None:
@@ -130,6 +152,14 @@ def test_the_report_names_what_was_measured_and_what_was_refused() -> None:
 # -- measuring --------------------------------------------------------------------------------
 
 
+def test_a_round_of_the_engine_that_is_not_whole_is_no_measurement() -> None:
+    run = EngineRun(5, 100, 3, CHARTERS["8b"])
+    run.step()
+    run._session.step = lambda: Mock(included=0.8)  # type: ignore[method-assign]
+    with pytest.raises(NotWhole, match=r"round 2: 0.8 of the clients"):
+        run.step()
+
+
 def test_a_variant_that_is_refused_is_noted_and_the_others_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -160,7 +190,7 @@ def test_charters_differ_in_nothing_but_their_words_of_secure_sums() -> None:
         assert plain.items() <= charter.items()
         further = set(charter) - set(plain)
         expected = set() if name == "plain" else {"secure_sums", "ring_bytes"}
-        assert further == (expected | {"epsilon"} if name.endswith("noise") else expected)
+        assert further == (expected | set(NOISE) if name.endswith("noise") else expected)
 
 
 def test_a_mean_that_is_off_by_more_than_the_grid_is_refused() -> None:
@@ -265,4 +295,8 @@ def test_a_run_ends_with_its_figures(
     found = json.loads(said.strip().splitlines()[-1])
     assert found["benchmark"] == "secure (other sizes)"
     assert found["figures"]["client_ms_k20_n16384_8b"] > 0
+    assert found["figures"]["engine_cpu_over_plain_4b_noise"] > 0
+    assert not found["refused"]
+    assert found["conditions"]["secure_sums"] == "2 of 3"
+    assert len(found["conditions"]["load"]) == 2
     assert "in-step engine, plain" in said

@@ -22,3 +22,11 @@ def test_these_runs_have_every_role_and_every_fate() -> None:
     incidents = [incident for seed in SEEDS for incident in Plan.drawn(seed).incidents]
     assert {incident.role for incident in incidents} == {"client", "owner", "directory"}
     assert {incident.fate for incident in incidents} == {"killed", "killed without disk", "frozen"}
+
+
+def test_with_secure_sums_an_owner_and_one_that_only_helps_are_killed() -> None:
+    for seed in range(20):
+        plan = Plan.drawn(seed, secure=True)
+        assert sorted(incident.role for incident in plan.incidents) == ["helper", "owner"]
+        assert {i.victim for i in plan.incidents if i.role == "helper"} == plan.clients_only
+        assert all("killed" in incident.fate for incident in plan.incidents)

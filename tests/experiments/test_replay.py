@@ -12,11 +12,14 @@ import pytest
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.rules import server_rule
+from eris.core.vectors import Vector
 from eris.experiments.federations.live import LiveWatch
 from eris.experiments.federations.processes import QUICK, LocalFederation, node_names
 from eris.experiments.federations.replay import Replayed, published, replay
 from eris.federation import Federation
 from eris.methods.eris import ERIS
+from eris.protocol.agreement import Key
+from eris.protocol.messages import Contribution
 from eris.protocol.settings import Settings, model_digest
 from eris.testing import assert_same_bits
 from eris.testing.quadratic import Quadratic, let_train
@@ -91,6 +94,32 @@ def test_a_quiet_network_gives_the_bits_of_the_simulator_and_of_the_replay(
         found = quiet.model(name)
         assert found is not None
         assert_same_bits(found, simulated.model, name)
+
+
+def test_what_clients_had_to_send_is_what_they_send_in_the_simulator(
+    quiet: LocalFederation,
+) -> None:
+    told: dict[tuple[str, int, Key], Vector] = {}
+    replay(
+        agreed(quiet), start(quiet), {name: Quadratic(name) for name in quiet.names},
+        quiet.journals(),
+        lambda client, result, values: told.update({(client, result.round, result.key): values}),
+    )  # fmt: skip
+    simulated = Federation(
+        [Quadratic(name) for name in quiet.names], start(quiet),
+        ERIS(aggregators=3, kept_fraction=KEPT, basis="rotated", limit=LIMIT),
+        rule=server_rule("fedavgm", learning_rate=0.5), seed=SEED, segment_size=64,
+    )  # fmt: skip
+    transcript = simulated.fit(ROUNDS, progress=False, record=True).transcript
+    agreement = simulated.agreement
+    assert transcript is not None
+    assert agreement is not None
+    sent = [one.message for one in transcript.records if isinstance(one.message, Contribution)]
+    assert len(told) == len(sent) == 3 * ROUNDS * len(agreement.keys)
+    for one in sent:
+        header = one.header
+        values = agreement.coding.read(one, agreement.segments(header.round)[header.key])
+        assert_same_bits(told[quiet.names[header.sender], header.round, header.key], values)
 
 
 def test_a_kill_in_mid_round_changes_who_is_included_and_nothing_else(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ def result(round: int, previous: int, included: tuple[int, ...] = (0, 1)) -> dic
     }  # fmt: skip
 
 
+def answered(round: int, closed: str) -> dict[str, Any]:
+    return {"event": "answered", "round": round, "segment": [0, 0], "closed": closed}
+
+
 def trained(*rounds: int) -> Lines:
     return [{"event": "trained", "round": round} for round in rounds]
 
@@ -58,6 +62,20 @@ def test_what_is_added_breaks_a_law(who: str, line: dict[str, Any], law: str) ->
     whole = journals()
     whole[who].append(line)
     assert any(law in broken for broken in told(whole).broken), told(whole).broken
+
+
+def test_helpers_answer_about_one_set_and_it_is_the_results() -> None:
+    whole = journals()
+    for lines in whole.values():
+        lines[-1]["closed"] = "d1"
+    assert any("no helper answered about" in broken for broken in told(whole).broken)
+    whole["ben"].append(answered(3, "d1"))
+    whole["anna"].append(answered(3, "d1"))
+    assert not told(whole).broken
+    whole["anna"].append(answered(3, "d2"))
+    assert told(whole).broken == [
+        "one opening: anna answers about a second set of segment (0, 0), round 3"
+    ]
 
 
 def test_a_snapshot_tells_a_member_that_the_federation_went_on() -> None:

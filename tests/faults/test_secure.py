@@ -182,6 +182,8 @@ def test_a_helper_that_lies_is_named_and_the_sum_is_opened_by_others() -> None:
     view = next(iter(members.values())).agreement.view
     assert view.seating is not None
     liar, owner = view.seating.helpers[0][0], members[view.owners[0]]
+    assert world.witness.sums is not None
+    world.witness.sums.lying.add(liar)
     helping = members[liar].node.helping
     assert helping is not None
     given = helping.helper.answer

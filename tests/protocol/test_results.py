@@ -14,6 +14,7 @@ from eris.core.compress import Compressor, RandP, encode_values
 from eris.core.rules import FedAdam, FedAvg, FedAvgM
 from eris.core.shards import RandomPlan
 from eris.protocol.messages import CatchUp, Payload, Result, Snapshot
+from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Independent, scheme_for
 from eris.testing import assert_same_bits
 from support.machines import begin, catch_up, federation, only_answer, play, result_at, to_owner
@@ -157,6 +158,26 @@ def test_catching_up_by_snapshot_when_results_are_gone(
     play(late_again, 7)
     assert_same_bits(late.model, nodes[0].model)
     assert result_at(nodes[0], 7).included == {0, 1, 2, 3}
+
+
+def test_a_known_digest_is_that_of_the_state_whatever_has_led_to_it() -> None:
+    def same(replica: Replica) -> bool:
+        return all(replica.known_digest(key) == replica.digest(key) for key in replica.versions)
+
+    nodes = federation(history=2)
+    late, again = (federation(history=2)[3] for _ in range(2))
+    for round in range(1, 5):
+        assert all(same(node.replica) for node in nodes)
+        play(nodes, round)
+        assert all(same(node.replica) for node in nodes), "results"
+    assert same(late.replica)
+    for key in late.replica.versions:
+        catch_up(late, nodes[nodes[0].agreement.view.owners[key[0]]], key, 0)
+    assert same(late.replica), "snapshots"
+    assert same(again.replica)
+    again.replica.restore(nodes[0].replica.state())
+    assert same(again.replica), "a checkpoint"
+    assert again.replica.known_digest((0, 0)) == nodes[0].replica.known_digest((0, 0))
 
 
 def test_a_snapshot_older_than_what_is_here_changes_nothing() -> None:

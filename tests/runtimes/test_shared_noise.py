@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eris.core.combine import FixedPoint
 from eris.core.errors import InvalidSetting
 from eris.core.exact_clip import add_clipped
 from eris.core.rules import server_rule
@@ -18,9 +21,12 @@ from eris.federation import Federation
 from eris.methods.eris import ERIS
 from eris.methods.privacy import LocalPrivacy
 from eris.methods.registry import create
+from eris.protocol.agreement import Key
+from eris.protocol.messages import Contribution
 from eris.protocol.secure.noise import NoiseKeys
 from eris.protocol.secure.noise_terms import SharedNoise
 from eris.protocol.secure.noising import NoiseFault, SharedNoising, spread
+from eris.protocol.secure.simulated import Opener
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.station import Place, Stations
 from eris.testing import assert_same_bits
@@ -29,17 +35,18 @@ from eris.training.trainer import LocalUpdate, PerSampleClip
 
 N, CLIENTS, SAMPLES, CLIP = 6000, 10, 8, 0.5
 START = np.zeros(N, np.float32)
+USUAL = FixedPoint()
 
 
 class Fixed:
     """A client whose samples have the same gradients whatever the model."""
 
-    def __init__(self, number: int) -> None:
-        drawn = Stream(3, "gradients", 0, number).normal(0, SAMPLES * N)
-        self.rows = (drawn.reshape(SAMPLES, N) / math.sqrt(N)).astype(np.float32)
+    def __init__(self, number: int, samples: int = SAMPLES) -> None:
+        drawn = Stream(3, "gradients", 0, number).normal(0, samples * N)
+        self.rows = (drawn.reshape(samples, N) / math.sqrt(N)).astype(np.float32)
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
-        return LocalUpdate(self.rows.mean(0), SAMPLES)
+        return LocalUpdate(self.rows.mean(0), len(self.rows))
 
     def check_clipping(self, parameters: Vector) -> None:
         """Its samples never meet."""
@@ -48,18 +55,23 @@ class Fixed:
         rows = clip.select(self.rows)
         content = np.zeros(rows.shape[1], np.int64)
         add_clipped(content, rows, clip.clip, clip.places)
-        return LocalUpdate(np.zeros(N, np.float32), SAMPLES, content=content)
+        return LocalUpdate(np.zeros(N, np.float32), len(self.rows), content=content)
 
 
 TRAINERS = [Fixed(number) for number in range(CLIENTS)]
 
 
-def federation(epsilon: float = 8.0, **method: Any) -> Federation:
+def federation(
+    epsilon: float = 8.0,
+    trainers: Sequence[Fixed] = TRAINERS,
+    precision: FixedPoint = USUAL,
+    **method: Any,
+) -> Federation:
     usual: dict[str, Any] = {"aggregators": 3, "secure": "2 of 3"}
     made = ERIS(privacy=LocalPrivacy(epsilon, clip=CLIP), **(usual | method))
     return Federation(
-        Trainers(TRAINERS), START, made, samples=[SAMPLES] * CLIENTS, seed=4,
-        rule=server_rule("fedavg", learning_rate=1.0),
+        Trainers(trainers), START, made, samples=[len(one.rows) for one in trainers], seed=4,
+        rule=server_rule("fedavg", learning_rate=1.0), precision=precision,
     )  # fmt: skip
 
 
@@ -105,6 +117,51 @@ def test_kept_parts_are_what_is_clipped_and_a_rotated_basis_has_noise_of_its_own
     model = made.fit(2, progress=False).model
     assert np.isfinite(model).all()
     assert np.abs(model).max() > 0
+
+
+@pytest.mark.parametrize("protects", ["sample", "client"])
+@pytest.mark.parametrize("ring_bytes", [4, 5, 6, 8])
+def test_openers_read_what_the_client_masked(
+    ring_bytes: int, protects: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By weight, with the grid that noise takes: off by a factor, an audit of openers is void."""
+    drawn: list[NDArray[np.int64]] = []
+    words = SharedNoising.words
+
+    def noted(self: SharedNoising, content: Any, round: int) -> NDArray[np.int64]:
+        drawn.append(words(self, content, round))
+        return drawn[-1]
+
+    monkeypatch.setattr(SharedNoising, "words", noted)
+    trainers = [Fixed(number, samples=SAMPLES - number % 2) for number in range(CLIENTS)]
+    small = FixedPoint(value_range=0.25)  # so that four bytes leave values places enough
+    made = federation(trainers=trainers, precision=small, protects=protects, ring_bytes=ring_bytes)
+    transcript = made.fit(1, progress=False, record=True).transcript
+    assert transcript is not None
+    assert made.agreement is not None
+    noise, opener = made.agreement.settings.noise, Opener(made.agreement)
+    assert noise is not None
+    places = noise.grid(ring_bytes, small.fraction_bits).places
+    read: dict[int, dict[Key, Vector]] = defaultdict(dict)
+    for record in transcript.records:
+        message = record.message
+        if isinstance(message, Contribution) and record.receivers != (record.sender,):
+            client, key = message.header.sender, message.header.key
+            opened = opener.read(message, opener.openers(key[0]))
+            assert opened is not None
+            read[client][key], samples, steps = opened
+            assert (samples, steps) == (SAMPLES - client % 2, 1)
+    assert read.keys() == set(range(CLIENTS))
+    for client, pieces in read.items():
+        samples = SAMPLES - client % 2
+        weight = samples if protects == "sample" else samples / SAMPLES
+        layout, edges = made.agreement.coding.layout(1, client)
+        assert len(layout) == len(drawn[client]) == N
+        for number, key in enumerate(made.agreement.keys):
+            if key in pieces:  # an owner's own never travels
+                masked = drawn[client][edges[number] : edges[number + 1]]
+                expected = (masked / 2.0**places / weight).astype(np.float32)
+                assert_same_bits(pieces[key], expected)
 
 
 def test_stations_and_a_state_that_goes_on_draw_the_same() -> None:

@@ -291,7 +291,7 @@ def judged_places(observer: Observer, candidates: Candidates) -> Indices:
     """
     if observer.link is not None:
         return candidates.of(observer.link[0])
-    if observer.kind == "coalition":
+    if observer.kind in ("coalition", "openers"):
         return np.flatnonzero(~np.isin(candidates.client, list(observer.members)))
     return np.arange(len(candidates))
 

@@ -44,7 +44,8 @@ def audit(
             "--as",
             metavar="OBSERVER",
             help="Who looks: aggregator, aggregator:3, member, coalition:N, server, neighbour or "
-            "final-model. A tap: link:3-7 is the wire between client 3 and member 7, both ways "
+            "final-model; where sums are secure also openers:3 (owner 3 with helpers enough) and "
+            "helper. A tap: link:3-7 is the wire between client 3 and member 7, both ways "
             "(where members aggregate, 7 owns a shard); link:3-all are all wires of 3; link is the "
             "first client's to the first owner. Repeat for several. All usual ones if left out.",
         ),

@@ -157,6 +157,8 @@ def status(
 def _show(
     own: dict[str, Any] | None, federation: dict[str, Any] | None, problems: list[str]
 ) -> None:
+    from eris.runtimes.grpc.omissions import NAMED_AT
+
     console = Console(highlight=False)
     if own is not None:
         state = "ready" if own["ready"] else "not ready"
@@ -168,6 +170,14 @@ def _show(
             f"{state}{reason}; connected to {', '.join(own.get('connected', [])) or 'nobody'}",
             soft_wrap=True,
         )
+        for one in own.get("left_out", []):
+            if one["rounds"] >= NAMED_AT:
+                owner, client = escape(one["owner"]), escape(one["client"])
+                console.print(
+                    f"[yellow]note:[/yellow] {owner} alone left {client} out of its sums in "
+                    f"{one['rounds']} rounds in which most other owners included it",
+                    soft_wrap=True,
+                )
     if federation is not None:
         console.print(
             f"Federation: round {federation['round']}, epoch {federation['epoch']} "

@@ -27,19 +27,27 @@ WIDTH = 150
 """Columns that the table of an audit takes."""
 
 EAVESDROPPER, COMPLETION = "eavesdropper", "audit-completion"
+CHOOSING, NOISE = "audit-choosing", "shared-noise"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
     COMPLETION: "eris.experiments.audits.completion_tables",
 }
 """Experiments with measures of their own: each prints its table and a line of JSON."""
+ATTACKED = ("audit-defences", "audit-visible")
+"""Those with an attack of one's choice."""
 KEPT = {
     "audit-defences": "eris.experiments.audits.defences",
     "audit-visible": "eris.experiments.audits.visible",
+    CHOOSING: "eris.experiments.audits.beyond_masks",
+    NOISE: "eris.experiments.runs.shared_noise",
 }
-"""The same, for an attack of one's choice; every line of these is kept."""
-NOISE = "shared-noise"
-"""Accuracy against ε; every training of it is kept."""
+"""The same, of which every line is kept."""
+NARROWED = {
+    "--only": (COMPLETION, CHOOSING, NOISE),
+    "--instances": (COMPLETION, CHOOSING),
+}
+"""Which of them can be asked for a part, or for more of it."""
 BOUNDS = "one-run-bounds"
 """Audits of many seeds against what shared noise promises; every one is kept."""
 
@@ -51,8 +59,8 @@ def reproduce(
             help="mnist, cifar10, sparse, dropout, links; audit-mnist, audit-mnist-64, "
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
-            "audit-spv, audit-completion, audit-defences, audit-visible, eavesdropper, "
-            "shared-noise or one-run-bounds."
+            "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
+            "audit-choosing, eavesdropper, shared-noise or one-run-bounds."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -70,11 +78,12 @@ def reproduce(
         str | None,
         typer.Option(
             help="audit-completion: grid, layers, precision, training or means alone; "
-            "shared-noise: softmax-16, softmax-64-dsc, lenet5-64 and so on alone."
+            "audit-choosing: choosing, dropout or false-model; "
+            "shared-noise: softmax-16, softmax-64-dsc, lenet5-64 and so on."
         ),
     ] = None,
     instances: Annotated[
-        int | None, typer.Option(min=1, help="audit-completion: how many a row.")
+        int | None, typer.Option(min=1, help="audit-completion, audit-choosing: how many a row.")
     ] = None,
     runs: RunsOption = None,
 ) -> None:
@@ -90,30 +99,33 @@ def reproduce(
     eris reproduce eavesdropper --seeds 1 --quick
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
-    audits = (*AUDIT, "sklearn") if name == BOUNDS else AUDIT
-    need(*(audits if name.startswith("audit-") or name == BOUNDS else images))
-    from eris.experiments.audits import tables as audit_tables
+    needed = (*AUDIT, "sklearn") if name == BOUNDS else AUDIT
+    need(*(needed if name.startswith("audit-") or name == BOUNDS else images))
+    from eris.experiments.audits.secure import SECURE
+    from eris.experiments.audits.tables import AUDITS
     from eris.experiments.runs import reproduce as experiments
 
+    audits = {**AUDITS, SECURE.name: SECURE}
     console, root = Console(highlight=False), runs_root(runs)
     check_folder("--runs", root)
     if picture is not None:
         check_picture("--picture", picture)
-        chosen = audit_tables.AUDITS.get(name) or experiments.EXPERIMENTS.get(name)
+        chosen = audits.get(name) or experiments.EXPERIMENTS.get(name)
         if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
     if quick and name != EAVESDROPPER:
         raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
-    if attack is not None and name not in KEPT:
-        expected = f"none: it is chosen in {' and '.join(KEPT)} only"
+    if attack is not None and name not in ATTACKED:
+        expected = f"none: it is chosen in {' and '.join(ATTACKED)} only"
         raise InvalidSetting("--attack", attack, expected)
     given = {"--only": only, "--instances": instances}
     narrowed = [text for key, value in given.items() if value for text in (key, str(value))]
-    if narrowed and name != COMPLETION and (name != NOISE or instances):
-        raise InvalidSetting(narrowed[0], narrowed[1], f"none: only {COMPLETION} has it")
+    for key, value in given.items():
+        if value and name not in NARROWED[key]:
+            raise InvalidSetting(key, value, f"none: only {', '.join(NARROWED[key])} have it")
     numbers = list(range(first_seed, first_seed + seeds))
-    if name in audit_tables.AUDITS:
-        _audits(audit_tables.AUDITS[name], numbers, root, picture, console)
+    if name in audits:
+        _audits(audits[name], numbers, root, picture, console)
     elif name in experiments.EXPERIMENTS:
         _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
     elif name in PROGRAMS:
@@ -123,12 +135,7 @@ def reproduce(
         chosen_attack = [] if attack is None else ["--attack", attack]
         for seed in numbers:
             module = importlib.import_module(KEPT[name])
-            module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack])
-    elif name == NOISE:
-        from eris.experiments.runs import shared_noise
-
-        for seed in numbers:
-            shared_noise.main(["--seed", str(seed), "--runs", str(root), *narrowed])
+            module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack, *narrowed])
     elif name == BOUNDS:
         from eris.experiments.audits import one_run_bounds
 
@@ -141,8 +148,7 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audit_tables.AUDITS, *PROGRAMS, *KEPT, EAVESDROPPER,
-                 NOISE, BOUNDS)  # fmt: skip
+        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, EAVESDROPPER, BOUNDS)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 
@@ -198,12 +204,12 @@ def _audits(
 
         outcomes = audit_tables.audited(table, seeds, root, begin)
     widened(console, WIDTH)
-    console.print(*parts(audit_tables.shown(table, outcomes), console))
+    console.print(*parts(table.shown(outcomes), console))
     first = next(iter(outcomes.values()))[0]["about"]
     said = ", ".join(f"{key} {first[key]}" for key in ("data", "model", "clients", "rounds"))
     say(
         f"Seeds {seeds[0]} to {seeds[-1]}, means over them; {said}; attacked one round of "
-        f"{table.every}. Membership accuracy in %: chance is 50."
+        f"{table.every}. {table.reading}"
     )
     if table.curve is not None:
         path = picture or root / f"{table.name}.png"

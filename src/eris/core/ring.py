@@ -8,7 +8,6 @@ tile is straight vector code at every width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,15 @@ from eris.core.kernels import compiled
 
 Words = NDArray[np.uint64]
 """Words of the ring, in 64 bits."""
+Wire = bytes | memoryview
+"""Words as they travel; what was read is a view into its message."""
+Planes = tuple[NDArray[Any], NDArray[Any]]
+"""The low and the high parts of words, where they lie."""
 TILE = 4096
 """Words that lie together."""
 RING_BYTES = (4, 5, 6, 8)
-_HIGH: dict[int, Any] = {5: np.uint8, 6: np.uint16}
+_WHOLE: dict[int, Any] = {4: np.dtype("<u4"), 8: np.dtype("<u8")}
+_HIGH: dict[int, Any] = {5: np.dtype("<u1"), 6: np.dtype("<u2")}
 
 
 def check_ring_bytes(ring_bytes: int) -> None:
@@ -31,57 +35,55 @@ def check_ring_bytes(ring_bytes: int) -> None:
         raise InvalidSetting("ring_bytes", ring_bytes, "4, 5, 6 or 8")
 
 
-def tiles(count: int, ring_bytes: int) -> Iterator[tuple[slice, slice]]:
-    """For every tile of ``count`` words: which words, and which bytes of the wire.
+def planes(data: NDArray[np.uint8], ring_bytes: int) -> Planes:
+    """Bytes of a wire as numbers: the low parts of words, and the high ones where there are any.
 
-    >>> [(words.stop, data.stop) for words, data in tiles(5000, 5)]
-    [(4096, 20480), (5000, 25000)]
+    A tile begins at a multiple of both, so one array of each serves all tiles.
     """
-    for first in range(0, count, TILE):
-        last = min(first + TILE, count)
-        yield slice(first, last), slice(first * ring_bytes, last * ring_bytes)
+    if ring_bytes in _HIGH:
+        return data[: len(data) // 4 * 4].view(_WHOLE[4]), data.view(_HIGH[ring_bytes])
+    return data.view(_WHOLE[ring_bytes]), data[:0]
 
 
-def to_wire(words: Words, ring_bytes: int) -> bytes:
-    """Words modulo 2^w, tile by tile.
+def to_wire(words: Words, ring_bytes: int) -> memoryview:
+    """Words modulo 2^w, tile by tile; of 8 bytes it is the words' own memory.
 
     >>> to_wire(np.array([1, 2**40 - 1], np.uint64), 5).hex()
     '01000000ffffffff00ff'
     """
-    if ring_bytes == 8:
-        return words.astype("<u8", copy=False).tobytes()
-    if ring_bytes == 4:
-        return words.astype("<u4").tobytes()
-    out = np.empty(len(words) * ring_bytes, np.uint8)
-    high = _HIGH[ring_bytes]
-    for some, where in tiles(len(words), ring_bytes):
-        part, split = out[where], 4 * (some.stop - some.start)
-        part[:split] = words[some].astype("<u4").view(np.uint8)
-        part[split:] = (words[some] >> np.uint64(32)).astype(high).view(np.uint8)
-    return out.tobytes()
+    if ring_bytes in _HIGH:
+        out = np.empty(len(words) * ring_bytes, np.uint8)
+        _cut(words, *planes(out, ring_bytes), ring_bytes)
+    else:
+        out = words.astype(_WHOLE[ring_bytes], copy=False).view(np.uint8)
+    return out.data
 
 
-def add_wire(total: Words, data: NDArray[np.uint8], ring_bytes: int) -> None:
+def add_wire(total: Words, wire: Wire, ring_bytes: int) -> tuple[int, int]:
     """Add the words of a wire's bytes; as many as ``total`` has room for.
 
+    Returns the check sums of what was added: who keeps only the sum can take them in no later pass.
+
     >>> total = np.array([1, 1], np.uint64)
-    >>> add_wire(total, np.frombuffer(bytes.fromhex("01000000ffffffff00ff"), np.uint8), 5)
+    >>> add_wire(total, bytes.fromhex("01000000ffffffff00ff"), 5)
+    (1099511627776, 3298534883326)
     >>> total.tolist()
     [2, 1099511627776]
     """
-    for some, where in tiles(len(total), ring_bytes):
-        add_tile(total[some], data[where], ring_bytes)
-
-
-def add_tile(total: Words, data: NDArray[np.uint8], ring_bytes: int) -> None:
-    """Add the words of one tile."""
-    if ring_bytes == 8:
-        _add(total, data.view("<u8"))
-    elif ring_bytes == 4:
-        _add(total, data.view("<u4"))
+    low, high = planes(np.frombuffer(wire, np.uint8), ring_bytes)
+    if ring_bytes in _HIGH:
+        plain, weighted = _add_planes_checked(total, low, high, ring_bytes)
     else:
-        split = 4 * len(total)
-        _add_planes(total, data[:split].view("<u4"), data[split:].view(_HIGH[ring_bytes]))
+        plain, weighted = _add_checked(total, low)
+    return int(plain), int(weighted)
+
+
+def add_planes(total: Words, data: Planes, ring_bytes: int) -> None:
+    """Add words and nothing else: the loop in which pads are added up."""
+    if ring_bytes in _HIGH:
+        _add_planes(total, *data, ring_bytes)
+    else:
+        _add(total, data[0])
 
 
 def signed(words: Words, ring_bytes: int) -> NDArray[np.int64]:
@@ -91,7 +93,7 @@ def signed(words: Words, ring_bytes: int) -> NDArray[np.int64]:
     [1, -1]
     """
     spare = np.int64(64 - 8 * ring_bytes)
-    return (words.view(np.int64) << spare) >> spare
+    return (words.view(np.int64) << spare) >> spare if spare else words.view(np.int64)
 
 
 def check_sums(words: Words) -> tuple[int, int]:
@@ -111,9 +113,56 @@ def _add(total: Words, words: NDArray[Any]) -> None:
 
 
 @compiled
-def _add_planes(total: Words, low: NDArray[np.uint32], high: NDArray[Any]) -> None:
+def _add_checked(total: Words, words: NDArray[Any]) -> tuple[np.uint64, np.uint64]:
+    plain, weighted = np.uint64(0), np.uint64(0)
     for i in range(total.shape[0]):
-        total[i] += np.uint64(low[i]) + (np.uint64(high[i]) << np.uint64(32))
+        word = np.uint64(words[i])
+        total[i] += word
+        plain += word
+        weighted += word * np.uint64(2 * i + 1)
+    return plain, weighted
+
+
+@compiled
+def _tile(
+    words: Words, low: NDArray[Any], high: NDArray[Any], ring_bytes: int, first: int
+) -> tuple[Words, NDArray[Any], NDArray[Any]]:
+    """The tile that begins with a word: words, and where their two planes lie."""
+    size = min(TILE, words.shape[0] - first)
+    below, above = first * ring_bytes // 4, (first * ring_bytes + 4 * size) // (ring_bytes - 4)
+    return words[first : first + size], low[below : below + size], high[above : above + size]
+
+
+@compiled
+def _add_planes(total: Words, low: NDArray[Any], high: NDArray[Any], ring_bytes: int) -> None:
+    for first in range(0, total.shape[0], TILE):
+        part, below, above = _tile(total, low, high, ring_bytes, first)
+        for i in range(part.shape[0]):
+            part[i] += np.uint64(below[i]) + (np.uint64(above[i]) << np.uint64(32))
+
+
+@compiled
+def _add_planes_checked(
+    total: Words, low: NDArray[Any], high: NDArray[Any], ring_bytes: int
+) -> tuple[np.uint64, np.uint64]:
+    plain, weighted = np.uint64(0), np.uint64(0)
+    for first in range(0, total.shape[0], TILE):
+        part, below, above = _tile(total, low, high, ring_bytes, first)
+        for i in range(part.shape[0]):
+            word = np.uint64(below[i]) + (np.uint64(above[i]) << np.uint64(32))
+            part[i] += word
+            plain += word
+            weighted += word * np.uint64(2 * (first + i) + 1)
+    return plain, weighted
+
+
+@compiled
+def _cut(words: Words, low: NDArray[Any], high: NDArray[Any], ring_bytes: int) -> None:
+    for first in range(0, words.shape[0], TILE):
+        part, below, above = _tile(words, low, high, ring_bytes, first)
+        for i in range(part.shape[0]):
+            below[i] = part[i]
+            above[i] = part[i] >> np.uint64(32)
 
 
 @compiled

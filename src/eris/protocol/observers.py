@@ -1,8 +1,9 @@
 """Who looks at a run: which of its messages reach an observer.
 
 Every member receives all published results; an owner of shards also receives other clients'
-contributions to them; a link carries what two members send each other. What one member contributes
-to its own shards never leaves it and is in its own view all the same.
+contributions to them, masked where sums are secure; a helper is asked to keep seeds and to open
+sums; a link carries what two members send each other. What one member contributes to its own shards
+never leaves it and is in its own view all the same.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from eris.protocol.messages import Contribution, Message
+from eris.protocol.messages import Contribution, Message, Reveal, RevealRequest
 
-Kind = Literal["aggregator", "server", "member", "coalition", "link", "neighbour"]
+Kind = Literal[
+    "aggregator", "server", "member", "helper", "coalition", "openers", "link", "neighbour"
+]
 ANYBODY = -1
 """The other end of a tap that is on all links of a member."""
 
@@ -65,13 +68,15 @@ class Observer:
             return "server"
         if self.kind == "coalition":
             return f"coalition of {len(self.members)}"
+        if self.kind == "openers":
+            return f"openers {', '.join(map(str, sorted(self.members)))}"
         return f"{self.kind} {min(self.members)}"
 
     @property
     def takes(self) -> bool:
-        """Whether contributions are for it: a plain member is one that owns nothing, a tap hears
-        what is on its wire."""
-        return self.kind != "member" and self.link is None
+        """Whether contributions are for it: a plain member, and a helper as such, owns nothing; a
+        tap hears what is on its wire."""
+        return self.kind not in ("member", "helper") and self.link is None
 
     def sees(self, carried: Carried) -> bool:
         """Whether a message is in this observer's view."""
@@ -85,6 +90,8 @@ class Observer:
                 )
                 for sender, receiver in ways
             )
+        if self.kind == "member" and isinstance(carried.message, RevealRequest | Reveal):
+            return False  # who holds no seat
         if carried.sender in self.members:
             return True
         if self.members.isdisjoint(carried.arrived):

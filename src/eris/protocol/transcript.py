@@ -121,6 +121,10 @@ class Transcript:
         """A plain member: what everyone gets (results), and what it sends itself."""
         return self.seen_by(self.member(member))
 
+    def as_helper(self, member: int) -> Observation:
+        """A member with a seat: seeds sealed to it, the sets it is asked about, and results."""
+        return self.seen_by(self.helper(member))
+
     def as_neighbour(self, member: int) -> Observation:
         """A node that gossips: what reaches it, through its virtual nodes too, and what it sends.
 
@@ -155,6 +159,11 @@ class Transcript:
         """A member as one that owns nothing."""
         self._known(member)
         return Observer("member", frozenset({member}))
+
+    def helper(self, member: int) -> Observer:
+        """A member that holds a seat of a shard, and owns nothing."""
+        self._known(member)
+        return Observer("helper", frozenset({member}))
 
     def neighbour(self, member: int) -> Observer:
         """A node that gossips."""

@@ -2,6 +2,8 @@
 
 One result
     A segment has one result of a round, whoever noted it and in whichever of its lives.
+One opening
+    Helpers are asked about one set of a segment and round, and a result is of that set.
 One authority
     An epoch has one view.
 Nothing from nowhere
@@ -25,12 +27,14 @@ Segment = tuple[int, int]
 class Told:
     """What the journals of a federation tell together.
 
-    ``results`` are by segment and round, ``views`` by epoch; ``versions`` are by member and
+    ``results`` are by segment and round, ``views`` by epoch, ``answered`` is the statement that a
+    secure sum was opened by, by segment and round; ``versions`` are by member and
     segment what it has reached; ``trained`` are members with rounds.
     """
 
     results: dict[tuple[Segment, int], Line] = field(default_factory=dict)
     views: dict[int, Line] = field(default_factory=dict)
+    answered: dict[tuple[Segment, int], str] = field(default_factory=dict)
     versions: dict[str, dict[Segment, int]] = field(default_factory=dict)
     trained: set[tuple[str, int]] = field(default_factory=set)
     broken: list[str] = field(default_factory=list)
@@ -68,12 +72,15 @@ def told(journals: Mapping[str, Sequence[Line]]) -> Told:
             match line["event"]:
                 case "result":
                     _note_result(found, name, line)
+                case "answered":
+                    _note_answer(found, name, line)
                 case "snapshot":
                     _reach(found, name, line["segment"], line["at"])
                 case "view":
                     _note_view(found, name, line)
                 case "trained":
                     found.trained.add((name, line["round"]))
+    _check_opened(found)
     _check_included(found)
     _check_known(found)
     return found
@@ -87,6 +94,27 @@ def _note_result(found: Told, name: str, line: Line) -> None:
             where = f"segment {key[0]}, round {key[1]}, noted by {name}"
             found.broken.append(f"one result: {what} is {line[what]} and {known[what]} of {where}")
     _reach(found, name, line["segment"], line["round"])
+
+
+def _note_answer(found: Told, name: str, line: Line) -> None:
+    key = (_segment(line["segment"]), int(line["round"]))
+    if found.answered.setdefault(key, line["closed"]) != line["closed"]:
+        where = f"segment {key[0]}, round {key[1]}"
+        found.broken.append(f"one opening: {name} answers about a second set of {where}")
+
+
+def _check_opened(found: Told) -> None:
+    """Journals of nodes without secure sums have no answers, nor a statement in their results."""
+    for (segment, round), result in found.results.items():
+        closed = result.get("closed", "")
+        if (
+            not result["withheld"]
+            and closed.strip("0")
+            and (found.answered.get((segment, round)) != closed)
+        ):
+            where = f"segment {segment}, round {round}"
+            found.broken.append(f"one opening: the result of {where} is of a set that no helper "
+                                f"answered about")  # fmt: skip
 
 
 def _note_view(found: Told, name: str, line: Line) -> None:

@@ -6,6 +6,9 @@ shards, an owner, or the node that hosts the directory (which keeps its ledger: 
 has forgotten who may publish would have to begin a new federation). Some are frozen instead, as a
 suspended machine is, and go on as if nothing had happened.
 
+With ``--secure`` six nodes have secure sums, "2 of 3", and two of them are killed: one that owns a
+shard, and one that only helps.
+
 Afterwards every process must have ended by itself with code 0, all models must have the same
 SHA-256, the journals, those of lost disks included, must obey :mod:`eris.testing.journals`, and the
 replay of the recorded included sets in this process must give the same results and the same model.
@@ -54,7 +57,7 @@ PACE = 0.05
 PATIENCE = 90.0
 """Seconds without which something is stuck, on the slowest machine."""
 
-Role = Literal["client", "owner", "directory"]
+Role = Literal["client", "owner", "directory", "helper"]
 Fate = Literal["killed", "killed without disk", "frozen"]
 ROLES: tuple[Role, ...] = ("client", "owner", "owner", "directory")
 FATES: tuple[Fate, ...] = ("killed", "killed", "killed without disk", "frozen")
@@ -84,16 +87,19 @@ class Plan:
     clients_only: frozenset[str]
     kept_fraction: float | None
     incidents: tuple[NodeIncident, ...]
+    secure_sums: str = "none"
 
     @classmethod
-    def drawn(cls, seed: int) -> Plan:
-        """The plan of a seed.
+    def drawn(cls, seed: int, *, secure: bool = False) -> Plan:
+        """The plan of a seed; with secure sums, if wanted.
 
         >>> [str(incident) for incident in Plan.drawn(3).incidents] == [
         ...     str(incident) for incident in Plan.drawn(3).incidents]
         True
         """
         draw = random.Random(seed)
+        if secure:
+            return cls._secured(seed, draw)
         names = tuple(f"node-{number}" for number in range(draw.choice((4, 5))))
         roles: dict[Role, Sequence[str]] = {
             "directory": names[:1], "owner": names[1:-1], "client": names[-1:]
@@ -110,6 +116,24 @@ class Plan:
             )
         kept = draw.choice((None, 0.3))
         return cls(seed, names, frozenset(roles["client"]), kept, tuple(incidents))
+
+    @classmethod
+    def _secured(cls, seed: int, draw: random.Random) -> Plan:
+        """An owner and one that has seats alone are killed, in any order; with five of six there
+        sums go on, and with four if all of them are in."""
+        names = tuple(f"node-{number}" for number in range(6))
+        victims: list[tuple[Role, str]] = [("owner", draw.choice(names[1:-1])),
+                                           ("helper", names[-1])]  # fmt: skip
+        draw.shuffle(victims)
+        incidents, round = [], 1
+        for role, victim in victims:
+            round += draw.randint(1, 8)
+            fate: Fate = draw.choice(("killed", "killed", "killed without disk"))
+            away = draw.uniform(0.0, 2.5 * TIMES["membership.lease"])
+            late = draw.uniform(0, 4 * PACE)  # into training, closing, opening
+            incidents.append(NodeIncident(victim, role, fate, round, late, away))
+        kept = draw.choice((None, 0.3))
+        return cls(seed, names, frozenset(names[-1:]), kept, tuple(incidents), "2 of 3")
 
 
 @dataclass
@@ -148,6 +172,7 @@ class Campaign:
             "federation.rounds": ROUNDS,
             "federation.seed": plan.seed,
             "federation.segment_size": 64,
+            "federation.secure_sums": plan.secure_sums,
             "training.trainer": "eris.testing.quadratic:Quadratic",
             "training.options": {"pace": PACE, "leash": str(self.leash)},
         }
@@ -292,9 +317,9 @@ def _replayed(federation: LocalFederation, journals: Mapping[str, Sequence[Line]
 # -- campaigns --------------------------------------------------------------------------------
 
 
-def carry_out(seed: int, folder: Path) -> KillsOutcome:
+def carry_out(seed: int, folder: Path, *, secure: bool = False) -> KillsOutcome:
     """One run; the folder is kept where something was found."""
-    outcome = Campaign(Plan.drawn(seed), folder).run()
+    outcome = Campaign(Plan.drawn(seed, secure=secure), folder).run()
     if not outcome.findings:
         shutil.rmtree(folder)
     return outcome
@@ -305,12 +330,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m eris.testing.kills", description=__doc__)
     parser.add_argument("--runs", type=int, default=30, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser.add_argument("--secure", action="store_true", help="six nodes with secure sums")
     wanted = parser.parse_args()
     seeds, outcomes = range(wanted.seed, wanted.seed + wanted.runs), []
     place = Path(tempfile.mkdtemp(prefix="eris-kills-"))
     with Progress(console=Console(stderr=True, highlight=False)) as progress:
         for seed in progress.track(seeds, description="runs"):
-            outcome = carry_out(seed, place / f"seed-{seed}")
+            outcome = carry_out(seed, place / f"seed-{seed}", secure=wanted.secure)
             outcomes.append(outcome)
             print("\n  ".join((str(outcome), *outcome.findings)), flush=True)
     return _summary(outcomes, place)

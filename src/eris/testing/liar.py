@@ -24,7 +24,6 @@ from eris.protocol.messages import (
     Payload,
     Refusal,
     Result,
-    Reveal,
     Snapshot,
 )
 from eris.protocol.round.member import Member
@@ -59,8 +58,6 @@ def twisted(message: Message) -> Message:
         return replace(message, model=_made_up(message.model.encoded.count))
     if isinstance(message, Holding):
         return replace(message, digest=bytes(DIGEST_BYTES))
-    if isinstance(message, Reveal):  # a helper that opens another sum, or disputes what it holds
-        return replace(message, data=message.data[:-1] + bytes([message.data[-1] ^ 3]))
     return message
 
 

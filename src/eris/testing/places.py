@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +45,27 @@ class Host(Seat):
     lying: bool = False
     vault: Vault | None = None
     """Its secrets, since it last started; no disk has them."""
+    renewals: int = 0
+    """How often it has renewed its lease since then."""
+    rewinds: int = 0
+    """How often it was brought back with its memory."""
+    _image: Seat | None = None
+
+    def take_image(self) -> None:
+        """A snapshot of the machine: memory, disk and all."""
+        if self.member is not None:
+            self._image = deepcopy(replace(self, _image=None))
+
+    def rewind(self) -> bool:
+        """The machine is brought back as it was; whether there is such an image."""
+        image, self._image = self._image, None
+        if image is None or not self.up:
+            return False
+        calls, starts, rewinds = self.calls + 1, self.starts, self.rewinds + 1
+        vars(self).update(vars(image))
+        self.calls, self.starts, self.rewinds = calls, starts, rewinds
+        self.asking, self.training, self.ticks_at = False, None, float("inf")
+        return True
 
     def lose_disk(self) -> None:
         """Nothing is left of what was stored."""
@@ -64,6 +86,7 @@ class Host(Seat):
         """The process is gone; its disk is not."""
         super().stop()
         self.up, self.joined, self.doomed, self.vault = False, None, False, None
+        self.renewals, self._image = 0, None
 
     def draw_keys(self, seed: int, name: str) -> KeyStatement:
         """Other keys for every start, if sums are secure."""
@@ -116,12 +139,14 @@ class Authority:
             )
         )  # fmt: skip
 
-    def renew(self, host: int, joined: Joined, round: int, mark: Mark | None) -> Standing | None:
+    def renew(
+        self, host: int, joined: Joined, round: int, mark: Mark | None, number: int | None
+    ) -> Standing | None:  # fmt: skip
         """Keep a host's lease."""
         name, start = self.shape.name(host), joined.incarnation
         return self._asked(
             lambda directory: directory.renew(
-                self._clock(), name, name, round=round, incarnation=start, mark=mark
+                self._clock(), name, name, round=round, incarnation=start, mark=mark, number=number
             )
         )
 

@@ -14,11 +14,14 @@ from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.schemes import Scheme, scheme_for
-from eris.protocol.secure.terms import SecureSums
+from eris.protocol.secure.seats import Threshold
+from eris.protocol.secure.terms import RINGS, SecureSums
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.view import View
 
 NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay", "gus")
+MOST_SAMPLES = (1 << 13) - 1
+"""In a secure sum: so few that words of four bytes keep 12 binary places."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Shape:
     """Whether the directory makes no view with too few clients for a result."""
     secure: str = "none"
     """Whose help opens sums, such as ``2 of 3``."""
+    ring_bytes: int = 8
+    """Of the words of such a sum."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -89,20 +94,25 @@ class Shape:
 
     @classmethod
     def secured(cls, seed: int) -> Self:
-        """The shape that belongs to a seed where sums are secure: five to seven members."""
+        """The shape that belongs to a seed where sums are secure: five to seven members, words of
+        any size."""
         drawn, pick = cls.drawn(seed), Stream(seed, "secured").uniform(0, 3)
-        members = max(5, drawn.members)
+        members = max(drawn.members, 5 + int(3 * pick[2]))
         return replace(
             drawn, members=members, start_with=0, helpers=0, roster=False, min_included=4,
             clients_only=min(drawn.clients_only, 1), secure=("2 of 3", "2 of 3", "3 of 4")[
                 int(3 * pick[0])] if members > 5 else "2 of 3",
             shards=min(drawn.shards, members), max_share=max(drawn.max_share, 0.5),
+            ring_bytes=RINGS[int(len(RINGS) * pick[1])],
         )  # fmt: skip
 
     @property
     def sums(self) -> SecureSums | None:
         """What is agreed on about sums."""
-        return SecureSums.parse(self.secure)
+        if self.secure == "none":
+            return None
+        threshold = Threshold.parse(self.secure)
+        return SecureSums(threshold, self.ring_bytes, total_samples=MOST_SAMPLES)
 
     @property
     def clients(self) -> int:

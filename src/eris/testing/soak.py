@@ -25,7 +25,6 @@ from eris.core.errors import ErisError
 from eris.testing.found import FOUND, Case, keep, kept, shrunk
 from eris.testing.shape import Shape
 from eris.testing.weather import Trouble
-from eris.testing.world import World
 
 BATCH = 10
 """Seeds that a process is given at once."""
@@ -73,7 +72,7 @@ def run_seeds(first: int, last: int, secure: bool = False) -> Tally:
     """
     tally = Tally(first, last)
     for seed in range(first, last + 1):
-        world = World(seed, shape=Shape.secured(seed), kinds=MASKED) if secure else World(seed)
+        world = _case(seed, secure).world()
         try:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
@@ -84,6 +83,10 @@ def run_seeds(first: int, last: int, secure: bool = False) -> Tally:
         tally.struck += world.weather.struck
         tally.saw += world.witness.saw
     return tally
+
+
+def _case(seed: int, secure: bool) -> Case:
+    return Case(seed, Shape.secured(seed), MASKED) if secure else Case(seed)
 
 
 def _batch(secure: bool, first: int) -> Tally:
@@ -149,10 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
         advance = partial(progress.advance, task)
         tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, secure=wanted.secure)
     for seed, finding in tally.findings.items():
-        if wanted.secure:  # by its seed and this switch
-            print(finding)
-            continue
-        case = shrunk(Case(seed))
+        case = shrunk(_case(seed, wanted.secure))
         keep(case, wanted.found)
         print(f"{finding}\n  shrunk: {case.line()}")
     print(tally)

@@ -6,20 +6,37 @@ Beside the messages this looks into members' memory, which nobody else can.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from eris.core.errors import MalformedMessage
+from eris.core.ring import Words, add_wire, check_sums, signed, to_wire
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
-from eris.protocol.messages import Contribution, Result, Reveal, RevealRequest
+from eris.protocol.messages import Contribution, Message, Result, Reveal, RevealRequest
 from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
+from eris.protocol.secure.collecting import SecureDesk
 from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.labels import ShardRound, digest
-from eris.protocol.secure.pads import pad_key
+from eris.protocol.secure.pads import HEAD, pad_key
 from eris.protocol.secure.sending import SecureSender
-from eris.protocol.secure.sums import SegmentShape, Statement
+from eris.protocol.secure.sums import Answer, SegmentShape, Statement, plain_head, plain_words
 from eris.protocol.secure.terms import SecureSums
-from eris.protocol.secure.wire import CLOSE, DEPOSIT, read_closing, read_deposits, read_masked
+from eris.protocol.secure.wire import (
+    AUDIT,
+    CLOSE,
+    DEPOSIT,
+    read_answer,
+    read_closing,
+    read_deposits,
+    read_masked,
+    read_own,
+)
+from eris.testing.wire_laws import WireBytes
 
 if TYPE_CHECKING:
     from eris.testing.witness import Witness
@@ -46,26 +63,68 @@ class SumLaws:
         """What was hidden under a pad, by its key."""
         self._jobs: dict[tuple[Member, int], bytes] = {}
         self._models: dict[tuple[int, Key, bytes], bytes] = {}
-        """By round, segment and nonce: the model that a contribution was trained on."""
+        """By round, segment and nonce, or escrow: the model that a contribution was trained on."""
         self._escrows: dict[tuple[int, int, int], set[bytes]] = defaultdict(set)
         """By client, round and shard: the escrows that it made."""
+        self._wire, self._noted = WireBytes(terms.ring_bytes), set[bytes]()
+        self._heard: dict[tuple[Place, int, bytes], set[tuple[bytes, bytes]]] = defaultdict(set)
+        """By segment and round, client and nonce: heads and words as they reached the owner."""
+        self._owned: dict[Place, set[tuple[bytes, bytes]]] = defaultdict(set)
+        """By segment and round: heads and words of owners, which never travel."""
+        self._given: dict[tuple[bytes, int], dict[int, set[tuple[bytes, bytes]]]] = defaultdict(
+            lambda: defaultdict(set)
+        )
+        """By statement and seats that were asked: what reached the owner, by helper."""
+        self._audits: dict[bytes, set[int]] = {}
+        """By statement: who has told the owner what fits of its pads, since that was asked."""
         self.lying: set[int] = set()
-        """Helpers that may have answered anything."""
+        """Members that may have said anything: they lie, or have forgotten what they said."""
+        self._named: set[int] = set()
+        """Who was left out by an owner that does not lie."""
 
     def begun(self, member: Member, job: Job) -> None:
         """A member trains on a model."""
         self._jobs[member, job.round] = digest(job.model.tobytes())
 
+    def rewound(self, before: Member, member: Member) -> None:
+        """A member goes on from a snapshot of itself."""
+        self.lying.add(member.me)
+        jobs = {round: job for (who, round), job in self._jobs.items() if who is before}
+        self._jobs |= {(member, round): job for round, job in jobs.items()}
+
+    @property
+    def excused(self) -> set[int]:
+        """Whom owners need not include."""
+        return self.lying | self._named
+
+    def conclude(self) -> None:
+        """Law 10: nothing that has travelled tells of values."""
+        if telling := self._wire.telling():
+            raise LawBroken(f"what travels tells of values: {telling}")
+
     # -- contributions ------------------------------------------------------------------------
 
-    def contributed(self, sent: Contribution, values: Vector, member: Member) -> None:
-        """Laws 4, 5, 7: one pad hides one content; a box holds what its seat may know."""
+    def contributed(
+        self, sent: Contribution, values: Vector, samples: int, member: Member
+    ) -> None:  # fmt: skip
+        """Laws 5, 7, 10: one pad hides one content, and nothing beside it tells of it."""
         header, encoded = sent.header, sent.payload.encoded
+        if sent.samples or sent.steps:
+            raise LawBroken(f"round {header.round}, segment {header.key}: member {header.sender} "
+                            f"tells its weight")  # fmt: skip
         owner = self._witness.views[header.epoch].view.owners[header.shard]
         if owner == header.sender:
+            _, head, words = read_own(encoded.data, encoded.count)
+            own = head.tobytes(), to_wire(words, self._terms.ring_bytes)
+            self._owned[header.key, header.round].add(own)
             return
         size = self._terms.ring_bytes
         masked, escrow = read_masked(encoded.data, encoded.count * size, self._terms.threshold)
+        if masked.nonce not in self._noted:
+            self._noted.add(masked.nonce)
+            words = plain_words(values, samples, self._witness.places)
+            hides = plain_head(words, samples, 1), words
+            self._wire.add("contribution", masked.head, masked.wire, hides=hides)
         sender = member.node.client.sender
         assert isinstance(sender, SecureSender)
         training, seeds = sender.training, dict[int, bytes]()
@@ -77,8 +136,13 @@ class SumLaws:
             if self._pads.setdefault(key, content) != content:
                 raise LawBroken(f"round {header.round}, segment {header.key}: one pad hides two "
                                 f"contents of member {header.sender}")  # fmt: skip
-        self._models[header.round, header.key, masked.nonce] = self._jobs[member, header.round]
-        self._escrows[header.sender, header.round, header.shard].add(escrow.digest)
+        for name in (masked.nonce, escrow.digest):
+            self._models[header.round, header.key, name] = self._jobs[member, header.round]
+        made = self._escrows[header.sender, header.round, header.shard]
+        made.add(escrow.digest)
+        if len(made) > 1 and header.sender not in self.lying:
+            raise LawBroken(f"round {header.round}, shard {header.shard}: member {header.sender} "
+                            f"contributes of two trainings")  # fmt: skip
 
     # -- questions and answers ----------------------------------------------------------------
 
@@ -90,13 +154,63 @@ class SumLaws:
             elif message.data[:1] == DEPOSIT:
                 for client, escrow in read_deposits(message.data, self._terms.threshold):
                     self._deposited(client, escrow, message)
+            elif message.data[:1] == AUDIT:
+                self._audits.setdefault(self.claimed(message).digest, set())
         elif message.data[:1] == CLOSE:
             self._answered(message.data[1:33], message, to, member)
+            _, seats, given = self._read(message)
+            name = message.data[1:33] + bytes([seats, message.header.sender])
+            if name not in self._noted:
+                self._noted.add(name)
+                self._wire.add("answer", given.head, given.wire)
+
+    def heard(self, message: Message, member: Member) -> None:
+        """Something has reached a member: what an owner makes of it is for law 9."""
+        header = message.header
+        place = header.key, header.round
+        try:
+            if isinstance(message, Contribution):
+                encoded, size = message.payload.encoded, self._terms.ring_bytes
+                words = encoded.count * size
+                masked, _ = read_masked(encoded.data, words, self._terms.threshold)
+                came = self._heard[place, header.sender, masked.nonce]
+                came.add((masked.head.tobytes(), masked.wire))
+            elif isinstance(message, Reveal) and message.data[:1] == CLOSE:
+                named, seats, given = self._read(message)
+                came = self._given[named, seats][header.sender]
+                came.add((given.head.tobytes(), given.wire))
+            elif isinstance(message, Reveal) and message.data[:1] == AUDIT:
+                self._audits.get(message.data[1:33], set()).add(header.sender)
+        except MalformedMessage:
+            return  # no owner makes anything of it
+
+    def _read(self, answer: Reveal) -> tuple[bytes, int, Answer]:
+        return read_answer(answer.data, self._count(answer) * self._terms.ring_bytes)
+
+    def look(self, member: Member) -> None:
+        """Law 9: where one member lies, nobody else is named alone."""
+        desk, threshold = member.node.aggregator.desk, self._terms.threshold
+        assert isinstance(desk, SecureDesk)
+        if member.me in self.lying:
+            return
+        self._witness.saw["an owner names who lied in a sum"] += len(desk.named - self._named)
+        self._named |= desk.named
+        if threshold.need == threshold.seats:
+            return
+        alone = {who for group in desk.blamed if len(group) == 1 for who in group}
+        if alone <= self.lying:
+            return
+        told = (self._audits[n] for n, s in self._statements.items()
+                if n in self._audits and s.owner == member.me)  # fmt: skip
+        if all(len(seats) == threshold.seats for seats in told):
+            raise LawBroken(f"owner {member.me} names {sorted(alone - self.lying)}, who did not "
+                            f"lie")  # fmt: skip
 
     def _deposited(self, client: int, escrow: Escrow, asked: RevealRequest) -> None:
         """Law 6: an escrow is passed on in its own place and time."""
         header = asked.header
-        if escrow.digest not in self._escrows[client, header.round, header.shard]:
+        known = self._escrows[client, header.round, header.shard]
+        if escrow.digest not in known and client not in self.lying:
             raise LawBroken(f"round {header.round}, shard {header.shard}: an escrow that client "
                             f"{client} did not make for it is passed on")  # fmt: skip
 
@@ -105,6 +219,12 @@ class SumLaws:
         where = f"round {header.round}, segment {header.key}"
         if view.owners[header.shard] != header.sender or header.epoch != view.epoch:
             raise LawBroken(f"{where}: member {header.sender} opens a sum that is not its own")
+        self.claimed(asked)
+        self._witness.saw["a sum is closed"] += 1
+
+    def claimed(self, asked: RevealRequest) -> Statement:
+        """Somebody asks about a set, who may lie."""
+        header, view = asked.header, self._witness.view_of(asked.header.round)
         assert view.seating is not None
         shape = SegmentShape(
             place_of_header(asked), header.segment, 0, self._count(asked), self._terms.ring_bytes
@@ -113,9 +233,9 @@ class SumLaws:
         closing = read_closing(asked.data, asked.included, shape, header.sender, helpers)
         statement = closing.statement
         self._statements[statement.digest] = statement
-        self._witness.saw["a sum is closed"] += 1
+        return statement
 
-    def _count(self, asked: RevealRequest) -> int:
+    def _count(self, asked: RevealRequest | Reveal) -> int:
         return self._witness.count(asked.header.round, asked.header.key)
 
     def _answered(self, named: bytes, answer: Reveal, to: int, member: Member) -> None:
@@ -133,26 +253,34 @@ class SumLaws:
         if len(statement.included) + statement.own < self._witness.least(view):
             raise LawBroken(f"{where}: a sum of too few clients is opened")
         at = header.round, header.key
-        if len({self._models.get((*at, one.nonce)) for one in statement.included}) > 1:
+        names = {name for one in statement.included for name in (one.nonce, one.escrow)}
+        if len({self._models[*at, name] for name in names if (*at, name) in self._models}) > 1:
             raise LawBroken(f"{where}: a sum over different models is opened")
         place = (header.key, header.round)
         if member.node.replica.versions[header.key] >= header.round:
             raise LawBroken(f"{where}: member {header.sender} opens what it knows the result of")
         self._answers[named].add(header.sender)
         self._check_knowledge(member, where)
-        if len(self._answers[named] | self.lying) >= self._terms.threshold.need:
+        threshold, liars = self._terms.threshold, self.lying & set(statement.helpers)
+        if len(self._answers[named] | liars) >= threshold.need:
             self._witness.saw["a sum is opened"] += named not in self._opened[place]
             self._opened[place].add(named)
-            if len(self._opened[place]) > 1:
+            # An honest helper answers one set: so many liars it takes to open another.
+            if len(self._opened[place]) > 1 and len(liars) < 2 * threshold.need - threshold.seats:
                 raise LawBroken(f"{where}: sums of two sets are opened")
 
     def _check_knowledge(self, member: Member, where: str) -> None:
-        """Law 4: with one seat fewer than are needed a part of every mask is missing."""
+        """Laws 4 and 6: with one seat fewer than are needed a part of every mask is missing, and
+        what is held was made for its place."""
         assert member.node.helping is not None
-        for (place, _), escrows in member.node.helping.helper._seeds.items():
+        for (place, client), escrows in member.node.helping.helper._seeds.items():
             view = self._witness.views[place.epoch].view
             assert view.seating is not None
             seat = view.seating.helpers[place.shard].index(member.me)
+            made = self._escrows[client, place.round, place.shard]
+            if client not in self.lying and not escrows.keys() <= made:
+                raise LawBroken(f"{where}: member {member.me} has opened an escrow of client "
+                                f"{client} that was not made for it")  # fmt: skip
             for _, seeds in escrows.values():
                 if any(part >> seat & 1 for part in seeds):
                     raise LawBroken(f"{where}: member {member.me} knows parts of other seats")
@@ -171,6 +299,43 @@ class SumLaws:
         named = {one.client for one in statement.included}
         if result.included != named | ({statement.owner} if statement.own else set()):
             raise LawBroken(f"{where} ends in another set than the one that was opened")
+        if not self._fits(result, statement):
+            raise LawBroken(f"{where} ends in a sum whose check words do not fit")
+
+    def _fits(self, result: Result, statement: Statement) -> bool:
+        """Law 9: whether a sum that its owner can have made fits its check words.
+
+        What a liar sent may have come in several forms; what all others sent came in one.
+        """
+        place = result.header.key, result.header.round
+        sent: list[set[tuple[bytes, bytes]]] = [
+            self._heard[place, one.client, one.nonce] for one in statement.included
+        ]
+        if statement.own:
+            sent.append(self._owned[place])
+        for (named, seats), given in self._given.items():
+            asked = [h for seat, h in enumerate(statement.helpers) if seats >> seat & 1]
+            if named != statement.digest or not set(asked) <= given.keys():
+                continue
+            for came in product(*sent, *(given[helper] for helper in asked)):
+                if self._fit(came[: len(sent)], came[len(sent) :], statement.shape.count):
+                    return True
+        return False
+
+    def _fit(
+        self, sent: Sequence[tuple[bytes, bytes]], given: Sequence[tuple[bytes, bytes]], count: int
+    ) -> bool:
+        (head, words), (masks_head, masks) = self._sum(sent, count), self._sum(given, count)
+        total = signed(words - masks, self._terms.ring_bytes).view(np.uint64)
+        checks = head - masks_head
+        return check_sums(total) == (int(checks[2]), int(checks[3]))
+
+    def _sum(self, rows: Sequence[tuple[bytes, bytes]], count: int) -> tuple[Words, Words]:
+        head, words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
+        for its_head, wire in rows:
+            head += np.frombuffer(its_head, "<u8")
+            add_wire(words, np.frombuffer(wire, np.uint8), self._terms.ring_bytes)
+        return head, words
 
 
 def place_of_header(message: RevealRequest) -> ShardRound:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from textwrap import fill
 from typing import TypeVar
 
+from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.directory import Refused
 from eris.protocol.authority.standing import Scheduled
@@ -257,9 +258,9 @@ class Trace(Witness):
         self.tell(f"{whom} {self.worded(told)}", member)
         super().sent(said, member, data)
 
-    def made_up(self, member: Member, message: Message) -> None:
+    def made_up(self, member: Member, message: Message, hides: Vector | None = None) -> None:
         """A member lies."""
-        super().made_up(member, message)
+        super().made_up(member, message, hides)
         self.tell(f"lies: {self.worded(message)}", member)
 
     def received(self, message: Message, source: int, member: Member) -> None:

@@ -38,6 +38,7 @@ class Trouble(Enum):
     FAILURE = "training gives nothing"
     LIE = "a member lies about rounds, states and results"
     POISON = "an update holds values that are no numbers"
+    REWIND = "a machine without shards is brought back with its memory, where sums are secure"
 
 
 STOPS = frozenset({Trouble.CRASH, Trouble.LOSS, Trouble.DEATH, Trouble.LEAVE})
@@ -126,7 +127,21 @@ class Weather:
 
     def _drawn(self) -> list[Incident]:
         forgetting = self._forgetting()
-        return [*self._passing(), *self._final(), *forgetting]
+        return [*self._passing(), *self._final(), *forgetting, *self._rewinding()]
+
+    def _rewinding(self) -> list[Incident]:
+        """A snapshot is taken, and brought back: of one that owns nothing, for an owner that has
+        forgotten what it published publishes twice, and nobody could tell."""
+        shape = self.shape
+        hosts = [host for host in range(shape.members) if not shape.is_aggregator(host)]
+        if Trouble.REWIND not in self.kinds or shape.sums is None or not hosts:
+            return []
+        times = (self._draw("rewind", 2, 0, number) for number in range(2))
+        starts = [(0.8 * self.storm_until * when, 0.2 + 2 * how) for when, how in times]
+        return [
+            Incident(Trouble.REWIND, start, min(start + later, self.storm_until), frozenset(hosts))
+            for start, later in starts
+        ]
 
     def _forgetting(self) -> list[Incident]:
         """The directory forgets, in some seeds: so early that there is training left.

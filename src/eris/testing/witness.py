@@ -13,6 +13,7 @@ from itertools import product
 
 import numpy as np
 
+from eris.core.combine import VALUE_BITS, FixedPoint
 from eris.core.compress import decode_values, encode_values
 from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
@@ -67,9 +68,16 @@ class Witness:
         self._plain: dict[Contribution, tuple[Vector, int]] = {}
         """What masked contributions hold, and their samples."""
         self.sums = None if settings.secure is None else SumLaws(self, settings.secure)
+        self.places = settings.precision.fraction_bits
+        """Binary places of a value in a sum."""
+        if settings.secure is not None:
+            self.places = settings.secure.fraction_bits(settings.precision)
+        self._grid = FixedPoint(2.0 ** (VALUE_BITS - self.places))
         self._epochs: dict[tuple[int, int], int] = {}
         """By member and round: the epoch of its contributions."""
         self._contents: dict[tuple[int, int, Key], Contribution] = {}
+        self._forgetful: set[int] = set()
+        """Members that were brought back with their memory."""
         self._counts: dict[tuple[int, Key], int] = {}
         self._digests: dict[Place, bytes] = {}
         self._seen: dict[Member, dict[Key, int]] = defaultdict(dict)
@@ -148,13 +156,30 @@ class Witness:
         """How many values are sent of a segment, as any member computes it."""
         return self._counts[round, key]
 
-    def made_up(self, member: Member, message: Message) -> None:
-        """A member lies. What it contributes itself counts like any other update, if it fits."""
+    def made_up(self, member: Member, message: Message, hides: Vector | None = None) -> None:
+        """A member lies. What it contributes itself counts like any other update, if it fits; where
+        it is masked it ``hides`` these values."""
         if isinstance(message, Contribution):
             self._sent[message.header.key, message.header.round][member.me].append(message)
+            if hides is not None:
+                self.saw["a second content is sent"] += 1
+                self._plain[message] = hides, self._updates[member, message.header.round][1]
+        elif isinstance(message, RevealRequest) and message.included and self.sums is not None:
+            self.saw["an owner asks for a sum that it may not have"] += 1
+            self.sums.claimed(message)
+
+    def rewound(self, before: Member, member: Member) -> None:
+        """A member does not know any more what it has said since a snapshot was taken of it."""
+        self._forgetful.add(member.me)
+        trained = {round: made for (who, round), made in self._updates.items() if who is before}
+        self._updates |= {(member, round): made for round, made in trained.items()}
+        if self.sums is not None:
+            self.sums.rewound(before, member)
 
     def received(self, message: Message, source: int, member: Member) -> None:
         """A message has reached a member."""
+        if self.sums is not None:
+            self.sums.heard(message, member)
         if isinstance(message, Snapshot):
             self.saw["a snapshot is sent"] += 1
         elif isinstance(message, CatchUp):
@@ -175,6 +200,8 @@ class Witness:
     def _check_once(self, sent: Contribution) -> None:
         """A client gives one content to a segment and round, and under one epoch."""
         header = sent.header
+        if header.sender in self._forgetful:
+            return
         where = f"round {header.round}, segment {header.key}: member {header.sender}"
         epoch = self._epochs.setdefault((header.sender, header.round), header.epoch)
         if epoch != header.epoch:
@@ -201,7 +228,7 @@ class Witness:
         self._counts[round, key] = len(expected)
         if self.sums is not None:
             self._plain[sent] = expected, trained[1]  # what was masked shows in the sum
-            self.sums.contributed(sent, expected, member)
+            self.sums.contributed(sent, expected, trained[1], member)
             return
         values = coding.read(sent, segment)
         if not np.array_equal(values, expected, equal_nan=True):
@@ -275,7 +302,7 @@ class Witness:
     def _is_mean(self, result: Result, contributions: Sequence[Contribution]) -> bool:
         assert result.payload is not None
         encoded, settings = result.payload.encoded, self.settings
-        mean = settings.rule.collector(encoded.count, settings.precision, settings.non_finite)
+        mean = settings.rule.collector(encoded.count, self._grid, settings.non_finite)
         for sent in contributions:
             try:
                 if sent in self._plain:
@@ -294,6 +321,8 @@ class Witness:
     def look(self, member: Member) -> None:
         """A member may have moved: at the same version of a segment, all hold the same bits."""
         seen, replica = self._seen[member], member.node.replica
+        if self.sums is not None:
+            self.sums.look(member)
         if replica.astray:
             self.saw["a member is astray"] += 1
         elif seen == replica.versions:
@@ -323,6 +352,8 @@ class Witness:
         have known is gone, or those that are here have been set back to different states.
         """
         finished = [member for member in members if member.finished]
+        if self.sums is not None:
+            self.sums.conclude()
         for member in members:
             self._check_kept(member)
             self.saw["a member ends incomplete"] += not member.finished
@@ -377,13 +408,14 @@ class Witness:
         later = [one.view.roles for epoch, one in self.views.items() if epoch > view.epoch]
         if not all(owners <= set(roles) for roles in later):
             return  # nobody waits for an owner that has no role any more, though it may be there
-        if len(view.client_set & here) < self.least(view):
+        # Who was found to lie is left out.
+        everyone = (view.client_set & here) - (self.sums.excused if self.sums else set())
+        if len(everyone) < self.least(view):
             return
         self.saw["a round is calm"] += 1
         keys = {key for key, _ in self._digests if view.owners[key[0]] != NOBODY}
         # Whoever waited in vain for a result enters the next round by its own clock.
         before = [self.results.get((key, round - 1)) for key in keys]
-        everyone = view.client_set & here
         in_step = rested and all(one is not None for one in before)
         for key in keys:
             result = self.results.get((key, round))

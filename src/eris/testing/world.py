@@ -25,6 +25,7 @@ from eris.runtimes.clock import Clock
 from eris.testing.liar import ABSURD, lies, twisted
 from eris.testing.places import LEASE, Answer, Authority, Host
 from eris.testing.shape import Shape
+from eris.testing.sum_liar import SumLiar, spoilt
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
 from eris.testing.witness import LawBroken, Witness
 
@@ -79,6 +80,7 @@ class World(Clock[Host]):
         """Rounds in which trouble struck."""
         self._messages = 0
         self._through_at = self._look_at = 0.0
+        self._liars: dict[int, SumLiar] = {}
         self._latest: dict[tuple[int, int], float] = {}
         """By link: when the last message on it arrives, where none overtakes another."""
         self._prepare()
@@ -155,6 +157,8 @@ class World(Clock[Host]):
         elif kind is Trouble.LIE:
             host.lying = True
             self._lie(host)
+        elif kind is Trouble.REWIND:
+            host.take_image()
         elif kind is Trouble.STALE and host.starts:
             self._struck(kind)
             host.store()
@@ -184,10 +188,21 @@ class World(Clock[Host]):
                 self._start(host)
             elif kind is Trouble.LIE:
                 host.lying = False
+            elif kind is Trouble.REWIND:
+                self._rewind(host)
             elif kind in STOPS or kind is Trouble.TORN:
                 host.doomed = False
                 if host.starts:
                     self._revive(host)
+
+    def _rewind(self, host: Host) -> None:
+        """A machine goes on from a snapshot, until its next renewal is refused."""
+        before = host.member
+        if before is not None and host.rewind():
+            assert host.member is not None
+            self._struck(Trouble.REWIND)
+            self.witness.rewound(before, host.member)
+            self.move(host, host.member.tick(host.clock(self.now)))
 
     def _lie(self, host: Host) -> None:
         """Tell all others, and the directory, what is not true; and soon again."""
@@ -205,6 +220,17 @@ class World(Clock[Host]):
         if host.joined is not None and not self.authority.roster:
             # The directory is told of a round that cannot be; nobody waits for its answer.
             self._call(host, self._renewal(host, host.joined, ABSURD))
+
+    def _lie_about_sums(self, host: Host, member: Member, said: Message) -> None:
+        """Say more about a sum than was to be said."""
+        assert self.witness.sums is not None
+        self.witness.sums.lying.add(member.me)
+        draw = Stream(self.seed, "lie about sums", int(1000 * self.now), host.number)
+        liar = self._liars.setdefault(host.number, SumLiar())
+        for lie, values in liar.besides(member, said, draw):
+            self.witness.made_up(member, lie.message, values)
+            heard = partial(self._deceive, decode(encode(lie.message)), None, member.me)
+            self.spread(host, lie, heard)
 
     def _struck(self, kind: Trouble) -> None:
         self.weather.struck[kind] += 1
@@ -243,10 +269,14 @@ class World(Clock[Host]):
             join = partial(self.authority.join, seat.number, seat.mark, keys)
             self._call(seat, join, self._welcome)
         else:
-            self._call(seat, self._renewal(seat, seat.joined, round), self._stand)
+            seat.renewals += 1
+            number = seat.renewals if self.witness.sums is not None else None
+            self._call(seat, self._renewal(seat, seat.joined, round, number), self._stand)
 
-    def _renewal(self, host: Host, joined: Joined, round: int) -> Callable[[], Standing | None]:
-        return partial(self.authority.renew, host.number, joined, round, host.mark)
+    def _renewal(
+        self, host: Host, joined: Joined, round: int, number: int | None = None
+    ) -> Callable[[], Standing | None]:
+        return partial(self.authority.renew, host.number, joined, round, host.mark, number)
 
     def _call(
         self,
@@ -259,14 +289,18 @@ class World(Clock[Host]):
 
         A call is on a connection, which does not outlive the directory's process.
         """
-        call, process = host.calls, self.authority.starts
+        call, process, arrived = host.calls, self.authority.starts, False
 
         def arrive() -> None:
+            nonlocal arrived
             if self.authority.starts != process:
                 return
+            echo, arrived = arrived, True
             try:
                 answer = request()
             except Refused as refused:
+                if echo:
+                    return  # nobody waits for what is said to it
                 # Its ledger was forgotten; or a call that was given up has arrived after the one
                 # that was made instead.
                 self.witness.refused(refused)
@@ -355,9 +389,12 @@ class World(Clock[Host]):
         if wrong is Trouble.FAILURE:
             self.move(host, member.failed(clock))
             return
-        draw = Stream(self.seed, "gradient", job.round, host.number, host.starts)  # never twice
+        start = host.starts + 1000 * host.rewinds
+        draw = Stream(self.seed, "gradient", job.round, host.number, start)  # never twice
         noise = draw.uniform(0, len(job.model))
         update = (job.model - host.number + noise.astype(np.float32)).astype(np.float32)
+        if self.witness.sums is not None and (job.round + host.number) % 4 == 0:
+            update[:] = noise[0]  # a constant shows what it is hidden by
         poison, honest = wrong is Trouble.POISON, host.number == 0
         samples = 3**host.number  # no two sets of clients weigh the same
         if poison and honest:
@@ -383,8 +420,12 @@ class World(Clock[Host]):
         torn = seat.doomed and isinstance(message, Result)
         heard, kept = self.weather.heard_when_torn(seat.number, self.now) if torn else (None, False)
         record.receivers = record.receivers[:heard]
-        if seat.lying:
-            lied = partial(self._deceive, twisted(message), message, record.sender)
+        if seat.lying and seat.member is not None:
+            twist = twisted(message)
+            if self.witness.sums is not None:
+                twist = spoilt(twist, seat.member)
+                self._lie_about_sums(seat, seat.member, message)
+            lied = partial(self._deceive, twist, message, record.sender)
             self.spread(seat, Outgoing(record.receivers, message), lied)
         else:
             super().utter(seat, record, message)

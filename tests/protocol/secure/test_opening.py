@@ -5,7 +5,6 @@ Every rule is shown twice: that it holds, and that without it the attack it prev
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import combinations
 
@@ -13,123 +12,35 @@ import numpy as np
 import pytest
 
 from eris.core.ring import Words, to_wire
-from eris.core.vectors import Vector
-from eris.protocol.secure.escrow import Escrow, Root, seal
+from eris.protocol.secure.escrow import Root, seal
 from eris.protocol.secure.helper import (
     Helper,
     LacksEscrow,
     RefusedClosing,
-    SeatView,
 )
-from eris.protocol.secure.keys import MemberKeys
-from eris.protocol.secure.labels import ShardRound, digest
-from eris.protocol.secure.opening import Audited, Deposits, Opening
 from eris.protocol.secure.pads import add_pads, nonce, pad_key
-from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
     Answer,
     Included,
     MaskedSum,
-    MaskedWords,
     Misfit,
-    OpenedSum,
-    SegmentShape,
     Statement,
     mask,
     plain_head,
     plain_words,
 )
-from eris.protocol.secure.terms import SecureSums
-
-F, COUNT = 20, 12
-PLACE = ShardRound(7, 1, 3, 0)
-SHAPE = SegmentShape(PLACE, 0, 2, COUNT, 8)
-MODEL, OTHER_MODEL = bytes(range(16)), bytes(16)
-OWNER, CLIENTS = 7, range(8)
-
-
-class Shard:
-    """Eight clients, of which 7 owns the shard and the first few hold its seats."""
-
-    def __init__(self, words: str = "2 of 3", shape: SegmentShape = SHAPE) -> None:
-        self.terms = SecureSums(Threshold.parse(words), shape.ring_bytes)
-        self.shape, self.threshold = shape, self.terms.threshold
-        self.helpers = tuple(range(self.threshold.seats))
-        self.keys = {k: MemberKeys.of(b"".join(digest(bytes([k, n])) for n in range(3)))
-                     for k in CLIENTS}  # fmt: skip
-        self.roots = {k: Root.drawn(digest(bytes([k, 9])), self.keys[k].process_secret)
-                      for k in CLIENTS}  # fmt: skip
-        public = {k: keys.public for k, keys in self.keys.items()}
-        self.views = [
-            SeatView(OWNER, self.helpers, frozenset(CLIENTS), 4, public, self.keys[j])
-            for j in self.helpers
-        ]
-        self.at = {seat: Helper(j, self.terms) for seat, j in enumerate(self.helpers)}
-        self.deposits = Deposits(self.threshold)
-        self.opening = self.begin()
-
-    def begin(self, shape: SegmentShape | None = None) -> Opening:
-        return Opening(
-            self.terms, shape or self.shape, OWNER, self.helpers, self.keys[OWNER], self.deposits
-        )
-
-    def values(self, client: int) -> Vector:
-        return (np.linspace(-1, 1, self.shape.count) * (client + 1) / 9).astype(np.float32)
-
-    def escrow(self, client: int, model: bytes = MODEL) -> Escrow:
-        keys = {
-            j: self.keys[client].shared(7, client, j, self.keys[j].public)
-            .escrow_key(self.shape.place.epoch, client, j)
-            for j in self.helpers
-        }  # fmt: skip
-        seeds = self.roots[client].seeds(self.shape.place, self.threshold)
-        return seal(self.shape.place, client, self.helpers, model, seeds, keys, self.threshold)
-
-    def plain(self, client: int) -> tuple[Words, Words]:
-        words = plain_words(self.values(client), 1, F)
-        return plain_head(words, 1, 1), words
-
-    def sent(self, client: int, off: int = 0) -> MaskedWords:
-        head, words = self.plain(client)
-        seeds = self.roots[client].seeds(self.shape.place, self.threshold)
-        head[2] += np.uint64(off)
-        return mask(head, words, self.roots[client], self.shape, seeds)
-
-    def pass_on(self, seats: Iterable[int] | None = None) -> None:
-        for named, (client, escrow) in self.deposits.escrows.items():
-            for seat in self.at if seats is None else seats:
-                assert (
-                    self.at[seat].deposit(self.shape.place, self.views[seat], client, escrow)
-                    == named
-                )
-                self.deposits.accepted[named].add(seat)
-        self.opening.settle()
-
-    def give(self, clients: Iterable[int], model: bytes = MODEL) -> None:
-        for k in clients:
-            self.opening.add(k, self.sent(k), self.escrow(k, model))
-
-    def answer(self, seat: int, asked: tuple[int, ...], statement: Statement | None = None,
-               shape: SegmentShape | None = None) -> Answer:  # fmt: skip
-        said = statement or self.opening.statement
-        assert said is not None
-        signature = self.keys[OWNER].signing.sign(said.encode())
-        return self.at[seat].answer(
-            said, signature, asked, self.views[seat], shape or self.shape, over=lambda: False
-        )
-
-    def opened(self, asked: tuple[int, ...] | None = None) -> OpenedSum:
-        asked = asked or self.opening.asked()
-        assert asked is not None
-        found = None
-        for seat in asked:
-            found = self.opening.answered(seat, asked, self.answer(seat, asked), 1 << F)
-        assert found is not None
-        return found
-
-    def total(self, clients: Iterable[int]) -> list[int]:
-        rows = np.stack([self.plain(k)[1].view(np.int64) for k in clients])
-        return [int(word) for word in rows.sum(0)]
+from support.sum_shard import (
+    COUNT,
+    MODEL,
+    OTHER_MODEL,
+    OWNER,
+    PLACE,
+    SHAPE,
+    F,
+    Shard,
+    closed,
+    fewer,
+)
 
 
 @pytest.mark.parametrize("words", ["2 of 3", "3 of 4", "2 of 2", "3 of 3"])
@@ -155,6 +66,24 @@ def test_words_wait_until_enough_seats_hold_their_seeds() -> None:
     assert shard.opening.asked() == (1, 2)
 
 
+def test_all_of_a_set_are_held_by_the_same_seats_whatever_these_say_later() -> None:
+    shard = Shard()
+    shard.give(range(4))
+    shard.pass_on([0, 1])
+    assert shard.opening.included == {0, 1, 2, 3}
+    shard.give([4])
+    shard.deposits.accepted[shard.escrow(4).digest] |= {1, 2}
+    shard.opening.settle()
+    assert 4 not in shard.opening.included, "only seat 1 holds them all"
+    for k in range(4):
+        shard.deposits.accepted[shard.escrow(k).digest].add(2)
+    shard.opening.settle()
+    assert shard.opening.included == {0, 1, 2, 3, 4}
+    shard.deposits.accepted[shard.escrow(0).digest].discard(1)
+    assert shard.opening.close(4) is not None
+    assert shard.opening.asked() is None, "of seats 1 and 2 one lacks an escrow"
+
+
 def test_what_comes_after_closing_is_not_in_the_sum() -> None:
     shard = Shard()
     shard.give(range(4))
@@ -173,20 +102,6 @@ def test_a_dead_seat_is_asked_last() -> None:
     shard.deposits.silent.add(0)
     assert shard.opening.asked() == (1, 2)
     assert shard.opened((1, 2)).total.tolist() == shard.total(range(4))
-
-
-def fewer(statement: Statement, without: int) -> Statement:
-    rows = tuple(one for one in statement.included if one.client != without)
-    return replace(statement, included=rows)
-
-
-def closed(words: str = "2 of 3", clients: Iterable[int] = range(6)) -> tuple[Shard, Statement]:
-    shard = Shard(words)
-    shard.give(clients)
-    shard.pass_on()
-    statement = shard.opening.close(4)
-    assert statement is not None
-    return shard, statement
 
 
 def difference(shard: Shard, statement: Statement, without: int) -> list[int]:
@@ -310,10 +225,14 @@ def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over
         shard.at[0].deposit(PLACE, shard.views[0], 4, shard.escrow(4, bytes([1] * 16)))
     shard.answer(0, (0, 1))
     shard.at[0].forget(PLACE.round)
-    assert shard.at[0].audit(statement.digest)
+    assert shard.audit(0) is shard.audit(0), "made once"
+    with pytest.raises(RefusedClosing, match="another set of that segment and round"):
+        shard.audit(0, fewer(statement, 3))
     shard.at[0].forget(PLACE.round + 1)
-    with pytest.raises(RefusedClosing, match="an audit is of a statement that was answered"):
-        shard.at[0].audit(statement.digest)
+    assert not shard.at[0]._answers
+    assert not shard.at[0]._audits
+    with pytest.raises(LacksEscrow):
+        shard.audit(0)
     with pytest.raises(LacksEscrow):
         shard.answer(0, (0, 1))
 
@@ -323,14 +242,6 @@ def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over
 def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int) -> None:
     shape = replace(SHAPE, ring_bytes=ring_bytes)
     asked = (0, 1) if words == "2 of 3" else (0, 1, 2)
-
-    def audits(shard: Shard) -> dict[int, Audited]:
-        assert shard.opening.statement is not None
-        for seat in set(shard.at) - set(asked):  # a seat that was not asked answers, too
-            other = (seat, *asked[1:]) if seat < asked[1] else (*asked[1:], seat)
-            shard.answer(seat, tuple(sorted(other)))
-        return {seat: helper.audit(shard.opening.statement.digest)
-                for seat, helper in shard.at.items()}  # fmt: skip
 
     def begun(false: int | None = None) -> Shard:
         shard = Shard(words, shape)
@@ -343,7 +254,7 @@ def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int)
     client = begun(false=5)
     with pytest.raises(Misfit):
         client.opened(asked)
-    assert client.opening.blamed(asked, audits(client)) == [frozenset({5})]
+    assert client.opening.blamed(asked, client.audits()) == [frozenset({5})]
 
     helper = begun()
     given = {seat: helper.answer(seat, asked) for seat in asked}
@@ -354,12 +265,12 @@ def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int)
         assert helper.opening.answered(seat, asked, given[seat], 1 << F) is None
     with pytest.raises(Misfit):
         helper.opening.answered(asked[-1], asked, given[asked[-1]], 1 << F)
-    assert helper.opening.blamed(asked, audits(helper)) == [frozenset({1})]
+    assert helper.opening.blamed(asked, helper.audits()) == [frozenset({1})]
     assert helper.opening.asked() != asked, "another way to open the same set is tried"
 
     lying = begun()
     lying.opened(asked)
-    said = audits(lying)
+    said = lying.audits()
     part = lying.threshold.known_to(1)[0]
     said[1] = {**said[1], (5, part): (1, 1)}
     assert lying.opening.blamed(asked, said) == [frozenset({1})]
@@ -373,9 +284,7 @@ def test_a_client_that_is_a_seat_cannot_have_an_honest_seat_named_alone() -> Non
     assert shard.opening.close(4) is not None
     with pytest.raises(Misfit):
         shard.opened((0, 1))
-    shard.answer(2, (0, 2))
-    assert shard.opening.statement is not None
-    said = {s: dict(h.audit(shard.opening.statement.digest)) for s, h in shard.at.items()}
+    said = {seat: dict(words) for seat, words in shard.audits().items()}
     part = 4  # known to seats 0 and 1
     plain, weighted = said[0][0, part]
     said[0][0, part] = ((plain - 5) % 2**64, weighted)  # so that its own false word fits

@@ -7,16 +7,20 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eris.core.combine import ExactMean, FixedPoint
 from eris.core.errors import InvalidSetting
-from eris.core.ring import RING_BYTES, to_wire
+from eris.core.ring import RING_BYTES, add_wire
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import DisputedEscrow, Escrow, Root, seal, unseal
 from eris.protocol.secure.keys import MemberKeys, PublicKeys, RefusedKeys
 from eris.protocol.secure.labels import ShardRound, digest
+from eris.protocol.secure.pads import REACH, add_pads
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
     Answer,
@@ -183,6 +187,35 @@ def test_a_sum_that_wrapped_or_is_out_of_range_is_not_taken() -> None:
         total.opened(given, bound=1 << 20)
 
 
+def test_the_least_word_there_is_is_beyond_any_range() -> None:
+    crowd = Crowd(Threshold(2, 3), 6)
+    sent = masked(crowd, [0, 1, 2], SHAPE)
+    total, given = MaskedSum(16, 8), crowd.answers(crowd.statement(SHAPE, sent), (0, 1))
+    for one in sent.values():
+        total.add(one.head, one.wire)
+    opened = total.opened(given, bound=1 << 20)
+    lie = np.zeros(16, np.uint64)
+    lie[5] = (-(1 << 63) - int(opened.total[5])) % (1 << 64)  # the sum there is −2⁶³, then
+    with pytest.raises(Misfit, match="beyond"):
+        total.opened(given, bound=1 << 20, own=(plain_head(lie, 1, 1), lie))
+
+
+@pytest.mark.parametrize("ring_bytes", RING_BYTES)
+@pytest.mark.parametrize("count", [0, 1, REACH - 1, REACH, REACH + 1, 2 * REACH + 4097])
+def test_pads_are_the_bytes_of_their_streams(ring_bytes: int, count: int) -> None:
+    keys = [digest(bytes([n]))[:16] for n in range(3)]
+    head, words = np.full(4, 7, np.uint64), np.full(count, 9, np.uint64)
+    add_pads(head, words, keys, ring_bytes)
+    for key in keys:
+        stream = Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(32 + ring_bytes * count))
+        pad = np.zeros(count, np.uint64)
+        add_wire(pad, stream[32:], ring_bytes)
+        words -= pad
+        head -= np.frombuffer(stream[:32], "<u8")
+    assert (head == 7).all()
+    assert (words == 9).all()
+
+
 def test_the_owners_own_words_are_added_in_the_clear() -> None:
     crowd = Crowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2], SHAPE)
@@ -190,8 +223,9 @@ def test_the_owners_own_words_are_added_in_the_clear() -> None:
     for one in sent.values():
         total.add(one.head, one.wire)
     own = plain_words(np.full(16, 0.5, np.float32), 2, 20)
-    total.add(plain_head(own, 2, 1), to_wire(own, 8))
-    opened = total.opened(crowd.answers(crowd.statement(SHAPE, sent), (0, 1)), bound=1 << 20)
+    given = crowd.answers(crowd.statement(SHAPE, sent), (0, 1))
+    assert total.opened(given, bound=1 << 20).samples == 3, "they are not in what is kept"
+    opened = total.opened(given, bound=1 << 20, own=(plain_head(own, 2, 1), own))
     assert opened.samples == 5
     assert opened.mean(20)[0] == np.float32((1 / 8 + 2 / 8 + 3 / 8 + 1.0) / 5)
 

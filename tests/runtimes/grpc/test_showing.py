@@ -15,6 +15,7 @@ from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.grpc.health import Health
 from eris.runtimes.grpc.observe import shown
+from eris.runtimes.grpc.omissions import Omissions
 from eris.testing import initial_model
 
 NAMES = ("anna", "ben", "cleo")
@@ -29,11 +30,15 @@ def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
         member.node.refused.append(f"refusal {number}")
     for _ in range(MOST_LEFT_OUT + 5):
         member.node.client.left_out.append((1, (0, 0)))
+    omissions = Omissions()
+    omissions.rounds.update({(1, 0): 2, (1, 2): 4, (0, 2): 1})
     driver: Any = SimpleNamespace(
         member=member, health=Health(), complete=Event(), results_applied=0, training_seconds=0.0,
-        transport=SimpleNamespace(counters={}), keys=None,
+        transport=SimpleNamespace(counters={}), keys=None, omissions=omissions,
     )  # fmt: skip
     seen = shown(driver, name="anna", address="localhost:7400")
     assert seen["messages_refused"] == MOST_REFUSALS + 7
     assert seen["contributions_left_out"] == MOST_LEFT_OUT + 5
     assert seen["refused"][-1] == f"refusal {MOST_REFUSALS + 6}"
+    assert seen["left_out"][0] == {"owner": "ben", "client": "cleo", "rounds": 4}
+    assert seen["left_out_alone"] == {"ben": 4, "anna": 1}

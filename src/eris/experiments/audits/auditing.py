@@ -49,6 +49,7 @@ from eris.protocol.observers import Observer
 from eris.protocol.schemes import Pruned
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
+from eris.session import Budget
 from eris.training.gradients import Loss
 from eris.training.options import LocalTraining, RunningStatistics
 
@@ -94,6 +95,8 @@ class Subject:
     candidates: Candidates
     about: Mapping[str, Any]
     claim: PrivacyClaim | None = None
+    openers: float | None = None
+    """Of noise that clients share: ε towards an owner that has its helpers on its side."""
     delta: float = 1e-5
     noise: float = 0.0
     """Deviation of the noise on a client's update, as it arrives."""
@@ -147,6 +150,8 @@ class Outcome:
     reports: Mapping[str, AttackReport]
     """By the attack's name."""
     accounted: Accounted | None = None
+    openers: float | None = None
+    """As the subject has it."""
 
     @property
     def report(self) -> MembershipReport:
@@ -164,6 +169,7 @@ class Outcome:
         spent = None
         if self.accounted is not None:
             spent = asdict(self.accounted) | {"epsilon": self.accounted.epsilon}
+            spent |= {} if self.openers is None else {"epsilon of openers": self.openers}
         found = {
             "about": self.about,
             **self.report.figures(),
@@ -234,7 +240,7 @@ class Audit:
         reports = {attack.name: attack.report() for attack in self.attacks}
         spent = None if subject.claim is None else accounted(subject.claim, subject.delta)
         asked = {"audited every": options.every, "audit seed": options.seed}
-        return Outcome({**subject.about, **asked, **about}, reports, spent)
+        return Outcome({**subject.about, **asked, **about}, reports, spent, subject.openers)
 
 
 def _membership(audit: Audit) -> Attack:
@@ -362,7 +368,7 @@ def subject_of(
         asked = {"canaries": len(candidates)}
     about = assembly.about()
     sizes = [len(part) for part in data.parts]
-    claim, delta, noise = _privacy(assembly, sum(sizes) / len(sizes))
+    budget, noise = _privacy(assembly, frame, sum(sizes) / len(sizes))
     return Subject(
         frame,
         assembly.module,
@@ -381,8 +387,9 @@ def subject_of(
             "seed": recipe.seed,
             "versions": about["versions"],
         },
-        claim,
-        delta,
+        None if budget is None else budget.claim,
+        None if budget is None else budget.openers,
+        1e-5 if budget is None else budget.delta,
         noise,
         recipe.training.running_statistics,
         None if recipe.training.scaffold else LocalTraining(**recipe.training.local()),
@@ -407,12 +414,17 @@ def _everything(data: Holdings) -> Candidates:
     )
 
 
-def _privacy(assembly: Assembly, samples: float) -> tuple[PrivacyClaim | None, float, float]:
-    """The claim, its δ and the noise on an update: σ on the sum of a step's gradients."""
+def _privacy(assembly: Assembly, frame: Transcript, samples: float) -> tuple[Budget | None, float]:
+    """What is promised, and the noise on an update: σ on the sum of a step's gradients or, where
+    clients share it, each one's own part."""
     _, budget = assembly.federation.noise(assembly.recipe.training.rounds)
     if budget is None:
-        return None, 1e-5, 0.0
-    return budget.claim, budget.delta, budget.claim.sigma / samples
+        return None, 0.0
+    settings = agreed(frame.settings)
+    shared = settings.noise if isinstance(settings, Settings) else None
+    if shared is not None:
+        return budget, shared.std / shared.divisor(samples)
+    return budget, budget.claim.sigma / samples
 
 
 def audit_live(assembly: Assembly, options: AuditOptions, tell: Tell | None = None) -> Outcome:

@@ -21,13 +21,20 @@ from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.data import load_mnist
+from eris.experiments.audits.opened_sums import opened_rounds
+from eris.federation import Federation
+from eris.methods.eris import ERIS
+from eris.methods.privacy import LocalPrivacy
 from eris.models.lenet import lenet5
 from eris.models.resnet9 import resnet9
 from eris.models.seeding import seeded
-from eris.training.flat import FlatParameters
+from eris.training.flat import FlatParameters, flatten
+from eris.training.vectorised import TorchPopulation
 
 SIDE = 28
 PIXELS, CLASSES, WIDTH = SIDE * SIDE, 10, 256
+NOISY_ROUNDS = 100
+"""For which shared noise is planned."""
 MEAN, DEVIATION = 0.1307, 0.3081
 
 Optimiser = Callable[..., torch.optim.Optimizer]
@@ -235,6 +242,28 @@ def mean_layer(
     mean = whole(layer, layer.entries(np.arange(len(values)), values))
     assert mean is not None
     return mean, places
+
+
+def opened_layer(
+    seed: int, clients: int, samples: int, epsilon: float | None = None
+) -> tuple[Matrix, NDArray[np.int64]]:
+    """The same from the messages of a simulated run with secure sums, as every member is told it in
+    the first round; with ``epsilon``, noise that clients share for 100 rounds, C = 1."""
+    inputs, labels, _ = images()
+    places, model = drawn(seed, clients * samples), perceptron(seed)
+    parts = list(places.reshape(clients, samples))
+    noise = None if epsilon is None else LocalPrivacy(epsilon)
+    federation = Federation(
+        TorchPopulation(model, inputs, labels, parts, learning_rate=0.1), flatten(model),
+        ERIS(aggregators=4, secure="2 of 3", privacy=noise), samples=[samples] * clients,
+        seed=seed, min_included=clients,
+    )  # fmt: skip
+    (opened,) = opened_rounds(federation, 1, planned=NOISY_ROUNDS)
+    mean = opened.sums / opened.weights
+    layer = FIRST.within(FlatParameters(model))
+    found = whole(layer, layer.entries(np.arange(len(mean)), mean))
+    assert found is not None
+    return found, places
 
 
 def _noised(

@@ -3,17 +3,19 @@ the span test on published means. :mod:`eris.experiments.audits.completion_table
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import process_time
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from rich.table import Table
 
 from eris.audit.completion import complete
 from eris.audit.low_rank import Matrix
 from eris.audit.recovery import filled, into_range, psnr
-from eris.audit.roc import roc
+from eris.audit.roc import Roc, roc
 from eris.audit.separation import separate, with_bias
 from eris.audit.span import row_space, span_scores
 from eris.experiments.audits.completion_cases import (
@@ -31,6 +33,7 @@ from eris.experiments.audits.completion_cases import (
     case,
     images,
     mean_layer,
+    opened_layer,
 )
 from eris.experiments.audits.programs import told
 from eris.experiments.figures import NOTHING, figure
@@ -208,42 +211,53 @@ def against_counting(cells: tuple[Cell, ...], settings: CompletionSettings) -> N
 
 # -- what is published ------------------------------------------------------------------------
 
-MEANS: dict[str, tuple[int, int, Local, float | None]] = {
-    "20 × 8": (20, 8, Local(), None),
-    "20 × 16": (20, 16, Local(), None),
-    "20 × 32": (20, 32, Local(), None),
-    "50 × 16": (50, 16, Local(), None),
-    "20 × 8, 5 local steps": (20, 8, Local(5), None),
-    "20 × 8, one step of Adam": (20, 8, Local(1, torch.optim.Adam, 1e-3), None),
-    "20 × 8, clipped, noise 0.01 C": (20, 8, Local(), 0.01),
-    "20 × 8, clipped, noise 6.002 C (ε 8 over 100 rounds)": (20, 8, Local(), 6.002),
-}
-
-
-def span_area(
-    seed: int, clients: int, samples: int, local: Local | None = None, noise: float | None = None
-) -> tuple[float, int]:
-    """AUC of the span test on a mean, its samples against others of MNIST; and the rank found."""
-    layer, places = mean_layer(seed, clients, samples, local=local, noise=noise)
+Mean = tuple[Matrix, NDArray[np.int64]]
+"""The first layer of a mean update, and the places of the images behind it."""
+EIGHT = 20, 8
+MEANS: dict[str, tuple[Callable[[int], Mean], int | None]] = {
+    "20 × 8": (lambda seed: mean_layer(seed, *EIGHT), None),
+    "20 × 16": (lambda seed: mean_layer(seed, 20, 16), None),
+    "20 × 32": (lambda seed: mean_layer(seed, 20, 32), None),
+    "50 × 16": (lambda seed: mean_layer(seed, 50, 16), None),
     # Weights before and after are rounded: what is left of that is no direction.
-    several = local is not None and local.steps > 1
-    basis = row_space(layer, clients * samples if noise is not None or several else None)
+    "20 × 8, 5 local steps": (lambda seed: mean_layer(seed, *EIGHT, local=Local(5)), 160),
+    "20 × 8, one step of Adam": (
+        lambda seed: mean_layer(seed, *EIGHT, local=Local(1, torch.optim.Adam, 1e-3)), None,
+    ),
+    "20 × 8, clipped, noise 0.01 C": (lambda seed: mean_layer(seed, *EIGHT, noise=0.01), 160),
+    "20 × 8, secure sums": (lambda seed: opened_layer(seed, *EIGHT), None),
+    "20 × 8, secure sums, shared noise of ε 8 over 100 rounds": (
+        lambda seed: opened_layer(seed, *EIGHT, 8.0), 160,
+    ),
+    "20 × 8, secure sums, shared noise of ε 2 over 100 rounds": (
+        lambda seed: opened_layer(seed, *EIGHT, 2.0), 160,
+    ),
+}  # fmt: skip
+"""What is published, and its rank where noise or rounding fills all directions. Rows with secure
+sums are of recorded messages."""
+
+
+def span_area(seed: int, label: str) -> tuple[Roc, int]:
+    """The curve of the span test on a mean, its samples against others of MNIST; and the rank."""
+    made, rank = MEANS[label]
+    layer, places = made(seed)
+    basis = row_space(layer, rank)
     inputs, _, _ = images()
     other = np.setdiff1d(np.arange(len(inputs)), places)
     lot = np.linspace(0, len(other) - 1, OTHERS).astype(np.int64)
     both = inputs[torch.from_numpy(np.concatenate([places, other[lot]]))].numpy()
     scores = span_scores(basis, np.column_stack([both, np.ones(len(both))]))
-    return float(roc(scores, np.arange(len(both)) < len(places)).auc), basis.shape[1]
+    return roc(scores, np.arange(len(both)) < len(places)), basis.shape[1]
 
 
 def means(settings: CompletionSettings) -> None:
     """Print the span test's table."""
-    areas = {label: span_area(settings.seed, *mean) for label, mean in MEANS.items()}
+    areas = {label: span_area(settings.seed, label) for label in MEANS}
     spans = Table(
-        "mean of", "AUC", "rank",
+        "mean of", "AUC", "95 %", "rank",
         title=f"Span test on published means, {OTHERS:,} others: {images()[2]}; 784–256–10 ReLU; "
         f"seed {settings.seed}",
     )  # fmt: skip
-    for label, (area, rank) in areas.items():
-        spans.add_row(label, f"{area:.4f}", str(rank))
-    told(spans, 110, {"span": {label: area for label, (area, _) in areas.items()}})
+    for label, (curve, rank) in areas.items():
+        spans.add_row(label, f"{curve.auc:.4f}", f"{curve.low:.3f}–{curve.high:.3f}", str(rank))
+    told(spans, 110, {"span": {label: asdict(curve) for label, (curve, _) in areas.items()}})

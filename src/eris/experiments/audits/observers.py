@@ -12,9 +12,11 @@ from eris.protocol.observers import ANYBODY, Observer
 from eris.protocol.secure.simulated import Opener
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Transcript
+from eris.protocol.view import NOBODY
 
 KINDS = (
-    "aggregator", "member", "coalition", "openers", "link", "server", "neighbour", "final-model",
+    "aggregator", "member", "coalition", "openers", "helper", "link", "server", "neighbour",
+    "final-model",
 )  # fmt: skip
 FINAL_MODEL = "final-model"
 
@@ -39,8 +41,9 @@ def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
 
     ``aggregator`` is every owner, ``aggregator:3`` one of them; ``coalition:5`` five owners, drawn
     by lot (or members, where nobody owns anything); ``openers:3`` owner 3 with as many helpers of
-    its shard as open single contributions to a secure sum; ``link`` the first client's link to the
-    first owner that is another, ``link:3-7`` a link between two members, ``link:3-all`` all links
+    its shard as open single contributions to a secure sum, ``helper:3`` a helper alone; ``link``
+    the first client's link to the first owner that is another, ``link:3-7`` a link between two
+    members, ``link:3-all`` all links
     of one, both ways.
     """
     kind, _, which = text.partition(":")
@@ -66,7 +69,9 @@ def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
             return [transcript.coalition(_drawn(text, which, owners or list(clients), seed))]
         case "openers":
             owner = _number(text, which) if which else min(owners, default=0)
-            return [transcript.coalition(_openers(text, transcript, owner))]
+            return [Observer("openers", _openers(text, transcript, owner))]
+        case "helper":
+            return [transcript.helper(_helper(text, which, transcript))]
         case "link":
             return [transcript.link(*_ends(text, which, transcript), both_ways=True)]
     return []  # the final model needs no messages
@@ -76,13 +81,33 @@ def _settings(transcript: Transcript) -> Settings:
     return Settings.from_canonical(transcript.settings)
 
 
+def _opener(text: str, transcript: Transcript, instead: str) -> Opener:
+    """Who helps whom, where sums are secure."""
+    settings = _settings(transcript) if transcript.owners else None
+    if settings is None or settings.secure is None:
+        expected = f"{instead}: the sums of this run are in the clear"
+        raise InvalidSetting(
+            "observer", text, expected if settings else "neighbour: there are none"
+        )
+    return Opener(Agreement(settings, transcript.view_of()))
+
+
 def _openers(text: str, transcript: Transcript, owner: int) -> frozenset[int]:
     """An owner, and helpers of its first shard that open single contributions to it."""
-    settings, view = _settings(transcript), transcript.view_of()
-    if settings.secure is None:
-        raise InvalidSetting("observer", text, "aggregator: the sums of this run are in the clear")
+    opener = _opener(text, transcript, "aggregator")
     transcript.aggregator(owner)  # refuses whoever owns nothing
-    return Opener(Agreement(settings, view)).openers(view.owned_by(owner)[0])
+    return opener.openers(transcript.view_of().owned_by(owner)[0])
+
+
+def _helper(text: str, which: str, transcript: Transcript) -> int:
+    """A member with a seat; the first seat's of the first shard unless one is named."""
+    seats = _opener(text, transcript, "member").seating(transcript.view_of()).helpers
+    if not which:
+        return seats[0][0]
+    number, known = _number(text, which), {member for line in seats for member in line} - {NOBODY}
+    if number not in known:
+        raise InvalidSetting("observer", text, f"a helper: {', '.join(map(str, sorted(known)))}")
+    return number
 
 
 def _number(text: str, which: str) -> int:

@@ -214,6 +214,9 @@ def promised(outcome: Outcome, blocks: Mapping[str, list[Finding]]) -> Table:
         if spent.note:
             grid.add_row("", spent.note)
         grid.add_row("", f"for every client alike ({terms})")
+        if outcome.openers is not None:
+            told = "if the shard's owner and its helpers collude"
+            grid.add_row("promised", f"ε ≤ {_number(outcome.openers)} {told}")
     for name, findings in blocks.items():
         found = strongest(findings)
         if found.bound is not None:

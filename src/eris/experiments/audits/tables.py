@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.table import Table
@@ -42,9 +42,15 @@ class AuditTable(Experiment):
     rows: tuple[AuditRow, ...]
     every: int = 1
 
+    reading: ClassVar[str] = "Membership accuracy in %: chance is 50."
+
     def path(self, root: Path, row: AuditRow, seed: int) -> Path:
         """Where a row's outcome is kept."""
         return root / FOLDER / f"{self.run_name(row, seed)}.json"
+
+    def shown(self, outcomes: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
+        """Ours beside the paper's, for people."""
+        return shown(self, outcomes)
 
 
 CANARIES = {"data.held_out": 0.3, "data.canaries": 0.5}

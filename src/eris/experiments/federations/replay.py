@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import Any
@@ -90,12 +90,20 @@ class _State:
 
 Versions = tuple[int, ...]
 """Of all segments, in the order of the agreement's keys."""
+Told = Callable[[str, Published, Vector], None]
+"""A client, a result that it is in, and the values it sent for that."""
 
 
 def replay(
-    settings: Settings, initial: Vector, trainers: Mapping[str, Trainer], journals: Journals
+    settings: Settings,
+    initial: Vector,
+    trainers: Mapping[str, Trainer],
+    journals: Journals,
+    told: Told = lambda client, result, values: None,
 ) -> Replayed:
     """Compute every result of a federation again from its nodes' journals, by name.
+
+    ``told`` is handed what every included client had to send, in the clear.
 
     >>> class Pull:
     ...     def update(self, parameters, round):
@@ -104,7 +112,7 @@ def replay(
     >>> replay(Settings(n=2), np.zeros(2, np.float32), {"anna": Pull()}, {"anna": notes}).model
     array([0., 0.], dtype=float32)
     """
-    return _Replay(settings, initial, trainers, journals).run()
+    return _Replay(settings, initial, trainers, journals, told).run()
 
 
 def published(journals: Journals) -> list[Published]:
@@ -131,6 +139,7 @@ class _Replay:
         initial: Vector,
         trainers: Mapping[str, Trainer],
         journals: Journals,
+        told: Told,
     ) -> None:
         if settings.scheme.in_step or settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
@@ -139,7 +148,7 @@ class _Replay:
             places = settings.secure.fraction_bits(settings.precision)
             grid = FixedPoint(2.0 ** (VALUE_BITS - places))
             settings = replace(settings, secure=None, precision=grid)
-        self.settings, self.trainers = settings, trainers
+        self.settings, self.trainers, self._told = settings, trainers, told
         self.results = published(journals)
         self.agreement = _central(settings, _members(journals))
         self.initial = self.agreement.coding.enter(initial)
@@ -172,16 +181,19 @@ class _Replay:
         before = self.states.get((result.key, result.previous))
         if before is None:
             return False
-        state = None
-        for state in islice(self._candidates(result, before), MOST_TRIALS):
-            if state.digest == result.digest:
+        made = None
+        for made in islice(self._candidates(result, before), MOST_TRIALS):
+            if made[0].digest == result.digest:
                 break
-        if state is None or not (whatever or state.digest == result.digest):
+        if made is None or not (whatever or made[0].digest == result.digest):
             return False
+        state, sent = made
         if state.digest != result.digest:
             where = f"round {result.round}, segment {result.key}"
             self.mismatches.append(f"{where}: {state.digest} here, {result.digest} published")
         self.states.setdefault((result.key, result.round), state)
+        for client, values in sent.items():
+            self._told(client, result, values)
         return True
 
     def _give_up(self, stuck: list[Published]) -> list[Published]:
@@ -195,10 +207,13 @@ class _Replay:
         ]
         return []
 
-    def _candidates(self, result: Published, before: _State) -> Iterator[_State]:
-        """What a result may have led to: a client that was restarted may have trained twice."""
+    def _candidates(
+        self, result: Published, before: _State
+    ) -> Iterator[tuple[_State, dict[str, Vector]]]:
+        """What a result may have led to, and from what: a client that was restarted may have
+        trained twice."""
         if result.withheld:
-            yield before
+            yield before, {}
             return
         self._forget(result.round)
         choices = [self._based_on(client, result.round) for client in result.included]
@@ -221,12 +236,15 @@ class _Replay:
 
     def _combined(
         self, result: Published, before: _State, updates: Mapping[str, LocalUpdate]
-    ) -> _State:
-        """The mean of the included clients' segments, and the server's step along it."""
+    ) -> tuple[_State, dict[str, Vector]]:
+        """The mean of the included clients' segments, and the server's step along it; and what
+        each of them sent."""
         segment, coding, rule = self.segments[result.key], self.agreement.coding, self.settings.rule
-        collector = coding.collector(result.round, segment)
+        collector, sent = coding.collector(result.round, segment), {}
         for client, update in updates.items():
-            collector.take(self._contribution(result, before, client, update))
+            contribution = self._contribution(result, before, client, update)
+            collector.take(contribution)
+            sent[client] = coding.read(contribution, segment)
         header = self.agreement.header(len(self.agreement.view.clients), result.round, result.key)
         included, payload = frozenset(collector.included), collector.finish()
         assert isinstance(payload, Payload)
@@ -235,7 +253,7 @@ class _Replay:
         direction, reference = coding.move(made, segment, before.reference)
         count = before.updates + 1
         model, slots = rule.step(before.model, direction, before.slots, count, steps / samples)
-        return _State(model, reference, tuple(slots), count, result.closed)
+        return _State(model, reference, tuple(slots), count, result.closed), sent
 
     def _contribution(
         self, result: Published, before: _State, client: str, update: LocalUpdate

@@ -56,11 +56,8 @@ class Helping:
         match request.data[:1]:
             case kind if kind == DEPOSIT:
                 data = self._deposit(request, seats)
-            case kind if kind == CLOSE:
-                data = self._open(request, seats)
-            case kind if kind == AUDIT:
-                named = request.data[1:]
-                data = write_audited(named, self.helper.audit(named))
+            case kind if kind in (CLOSE, AUDIT):
+                data = self._closed(request, seats)
             case _:
                 raise ErisError("asks what no helper answers")
         back = self._agreement.header(self._me, round, header.key)
@@ -100,25 +97,30 @@ class Helping:
             verdicts[named] = verdict
         return write_verdicts(verdicts)
 
-    def _open(self, request: RevealRequest, seats: SeatView) -> bytes:
+    def _closed(self, request: RevealRequest, seats: SeatView) -> bytes:
+        """What opens a sum, or what fits of its pads."""
         header, terms, agreement = request.header, self.helper.terms, self._agreement
         round, key = header.round, header.key
         place = place_of(agreement, round, header.shard)
         count = agreement.coding.size(round, agreement.segments(round)[key], 0)
         shape = SegmentShape(place, header.segment, 0, count, terms.ring_bytes)
         asked = read_closing(request.data, request.included, shape, seats.owner, seats.helpers)
-        places = range(terms.threshold.seats)
+        said, signature = asked.statement, asked.signature
+        asks = tuple(seat for seat in range(terms.threshold.seats) if asked.seats >> seat & 1)
+
+        def over() -> bool:
+            return self._replica.versions[key] >= round
+
         try:
-            given = self.helper.answer(
-                asked.statement, asked.signature,
-                tuple(seat for seat in places if asked.seats >> seat & 1), seats,
-                asked.statement.shape, over=lambda: self._replica.versions[key] >= round,
-            )  # fmt: skip
+            if request.data[:1] == AUDIT:
+                found = self.helper.audit(said, signature, seats, said.shape, over=over)
+                return write_audited(said.digest, found)
+            given = self.helper.answer(said, signature, asks, seats, said.shape, over=over)
         except LacksEscrow as lacking:
             # The owner is told, and sends it again.
-            named = next(o.escrow for o in asked.statement.included if o.client == lacking.client)
+            named = next(one.escrow for one in said.included if one.client == lacking.client)
             return write_verdicts({named: LACKING})
-        return write_answer(asked.statement.digest, asked.seats, given)
+        return write_answer(said.digest, asked.seats, given)
 
     def _forget(self, round: int) -> None:
         """Erase what rounds left whose results are all known, or that are long over."""

@@ -54,7 +54,7 @@ class Replica:
         after it, and an earlier state is what all others have."""
         self.horizon: float = math.inf
         """The last round whose results may be applied; later ones wait."""
-        self._states: dict[Key, State] = {}
+        self._digests: dict[Key, bytes] = {}
         # A snapshot skips results, and with them who was included (which a client of the paper's
         # mode must know) or the shards of a turn that is over.
         self._keep_all = bool(settings.plan.rotate or settings.scheme.in_step)
@@ -139,11 +139,17 @@ class Replica:
             hashed.update(segment.gather(vector).data)
         return hashed.digest()
 
+    def known_digest(self, key: Key) -> bytes:
+        """:meth:`digest`, computed once for every state that results lead to."""
+        if self.agreement.settings.plan.rotate:
+            return self.digest(key)  # it moves with other segments
+        if key not in self._digests:
+            self._digests[key] = self.digest(key)
+        return self._digests[key]
+
     def state_of(self, key: Key) -> State:
         """A segment's version and digest, as members compare them."""
-        if key not in self._states:
-            self._states[key] = self.versions[key], self.digest(key)[:DIGEST_BYTES]
-        return self._states[key]
+        return self.versions[key], self.known_digest(key)[:DIGEST_BYTES]
 
     def _vectors(self) -> Iterator[Vector]:
         yield self._held
@@ -225,7 +231,7 @@ class Replica:
             self.updates[key] += 1
             self._closed[key] = result.closed
         self._move_to(key, round)
-        if result.digest and result.digest != self.digest(key)[: len(result.digest)]:
+        if result.digest and result.digest != self.known_digest(key)[: len(result.digest)]:
             self.astray.add(key)
         log = self._log[key]
         log[round] = replace(result, payload=None) if self._lean else result
@@ -235,7 +241,7 @@ class Replica:
     def _move_to(self, key: Key, version: int) -> None:
         self.versions[key] = version
         self._model = None
-        self._states.pop(key, None)
+        self._digests.pop(key, None)
         self.astray.discard(key)
         self.orphaned.discard(key)
         waiting = self._waiting[key]
@@ -296,7 +302,7 @@ class Replica:
             self.versions[key], self.updates[key] = version, updates
             self._log[key].clear()
             self._waiting[key].clear()
-            self._states.pop(key, None)
+            self._digests.pop(key, None)
         if "closed" in state:
             for key, row in zip(self.agreement.keys, state["closed"], strict=True):
                 self._closed[key] = row.tobytes() if row.any() else b""
@@ -309,7 +315,7 @@ class Replica:
         if self.agreement.settings.plan.rotate:
             return result
         key = result.header.key
-        sealed = replace(result, digest=self.digest(key)[:DIGEST_BYTES])
+        sealed = replace(result, digest=self.known_digest(key)[:DIGEST_BYTES])
         if not self._lean:
             self._log[key][result.header.round] = sealed
         return sealed

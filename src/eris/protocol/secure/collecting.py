@@ -57,7 +57,8 @@ class SecureDesk(Desk):
         self._offered: set[tuple[int, int, bytes]] = set()
         self.named: set[int] = set()
         """Who lied in a sum of this owner: left out, and not asked."""
-        self._pairs: Counter[frozenset[int]] = Counter()
+        self.blamed: Counter[frozenset[int]] = Counter()
+        """How often one member, or two of whom one lied, were found to be behind a misfit."""
 
     @property
     def terms(self) -> SecureSums:
@@ -139,13 +140,13 @@ class SecureDesk(Desk):
         for group in found:
             who = " or ".join(map(str, sorted(group)))
             self.notes.append(f"round {round}: a sum does not fit; member {who} lied")
+            self.blamed[group] += 1
             if len(group) == 1:
                 self.named |= group
                 continue
-            self._pairs[group] += 1
-            partners = {m: {g - {m} for g in self._pairs if m in g} for m in group}
+            partners = {m: {g - {m} for g in self.blamed if m in g and len(g) > 1} for m in group}
             self.named |= {member for member, others in partners.items() if len(others) > 1}
-            if self._pairs[group] >= MOST_PAIRS:
+            if self.blamed[group] >= MOST_PAIRS:
                 self.named |= group
 
 
@@ -295,7 +296,7 @@ class SecureCollector(Collector):
     def _ask_audit(self) -> Asking:
         opening, statement = self._closing
         self._audits, self._audited = {}, True
-        question = write_audit(statement.digest)
+        question = write_audit(statement, opening.signature)
         there = self._desk.agreement.view_at(self._round).roles
         return Asking({helper: question for helper in opening.helpers if helper in there})
 

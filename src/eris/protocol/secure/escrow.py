@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
@@ -37,6 +38,16 @@ class Root:
         """From 32 fresh bytes of the operating system, and the secret of the process besides."""
         return cls(prf(fresh, process_secret))
 
+    @cached_property
+    def tag_key(self) -> bytes:
+        """Under which contents are hashed."""
+        return derived(self.secret, label("tag"), 16)
+
+    @cached_property
+    def nonce_key(self) -> bytes:
+        """Under which hashes become nonces."""
+        return derived(self.secret, label("nonce"))
+
     def seeds(self, place: ShardRound, threshold: Threshold) -> dict[int, bytes]:
         """The seed of every part, by part."""
         return {
@@ -56,7 +67,7 @@ class Escrow:
     boxes: tuple[bytes, ...]
     """One a seat."""
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """E: what a closing statement names it by."""
         return digest(label("escrow-digest"), self.model, *self.commitments, *self.boxes)

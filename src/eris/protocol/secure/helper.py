@@ -21,6 +21,10 @@ KEPT_ESCROWS = 2
 """Of a client, shard and round: one it sent, and one of a training before anything had left."""
 
 
+Audited = Mapping[tuple[int, int], tuple[int, int]]
+"""What a seat says of pads, by client and part."""
+
+
 class RefusedClosing(ErisError):
     """A statement that a helper does not answer, and why."""
 
@@ -64,7 +68,8 @@ class Helper:
     _log: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
     """By (round, shard, segment), whatever the epoch: the one statement that was answered."""
     _answers: dict[tuple[bytes, int], Answer] = field(default_factory=dict, repr=False)
-    _closed: dict[bytes, Statement] = field(default_factory=dict)
+    _audits: dict[bytes, Audited] = field(default_factory=dict, repr=False)
+    """Both by statement: what was said once is said again, at no cost."""
 
     def deposit(self, place: ShardRound, seats: SeatView, client: int, escrow: Escrow) -> bytes:
         """Keep an escrow that opens, and name it; one that does not is disputed."""
@@ -97,10 +102,43 @@ class Helper:
         ``expected`` is the segment as this member computes it; ``over`` says whether a result of
         it, published or withheld, is known here.
         """
-        shape, seat = statement.shape, self._seat(seats)
-        self._check(statement, signature, seats, expected)
+        seat = self._seat(seats)
         if seat not in asked:
             raise RefusedClosing(f"seat {seat} is not among those asked")
+        seeds = self._admit(statement, signature, seats, expected, over)
+        made = self._answers.get((statement.digest, bitmap(asked)))
+        if made is None:
+            place, threshold = statement.shape.place, self.terms.threshold
+            blinds = {other: self._blind_key(place, seats, other)
+                      for other in asked if other != seat}  # fmt: skip
+            made = answer(statement, threshold, seat, asked, seeds, blinds)
+            self._answers[statement.digest, bitmap(asked)] = made
+        return made
+
+    def audit(
+        self,
+        statement: Statement,
+        signature: bytes,
+        seats: SeatView,
+        expected: SegmentShape,
+        *,
+        over: Callable[[], bool],
+    ) -> Audited:
+        """What fits together of the pads of a closed set, whether or not this seat was asked to
+        open it: an audit counts as an answer, and is of the same one set."""
+        seeds = self._admit(statement, signature, seats, expected, over)
+        named = statement.digest
+        if named not in self._audits:
+            self._audits[named] = audit(statement, seeds)
+        return self._audits[named]
+
+    def _admit(
+        self, statement: Statement, signature: bytes, seats: SeatView, expected: SegmentShape,
+        over: Callable[[], bool],
+    ) -> dict[int, dict[int, bytes]]:  # fmt: skip
+        """The seeds of a set that may be answered about; it is in the log from here on."""
+        shape = statement.shape
+        self._check(statement, signature, seats, expected)
         if over():
             raise RefusedClosing("a result of that segment and round is known")
         place = (shape.place.round, shape.place.shard, shape.segment)
@@ -109,32 +147,17 @@ class Helper:
             raise RefusedClosing("another set of that segment and round has been answered")
         seeds = {one.client: self._deposited(statement, one.client, one.escrow)
                  for one in statement.included}  # fmt: skip
-        made = self._answers.get((named, bitmap(asked)))
-        if made is None:
-            blinds = {other: self._blind_key(shape.place, seats, other)
-                      for other in asked if other != seat}  # fmt: skip
-            # In the log before it leaves, in the step that has looked into the log.
-            self._log[place] = named
-            self._closed[named] = statement
-            made = answer(statement, self.terms.threshold, seat, asked, seeds, blinds)
-            self._answers[named, bitmap(asked)] = made
-        return made
-
-    def audit(self, named: bytes) -> dict[tuple[int, int], tuple[int, int]]:
-        """What fits together of the pads of a statement that was answered; of no other."""
-        statement = self._closed.get(named)
-        if statement is None:
-            raise RefusedClosing("an audit is of a statement that was answered here")
-        return audit(statement, {one.client: self._deposited(statement, one.client, one.escrow)
-                                 for one in statement.included})  # fmt: skip
+        # In the log before anything leaves, in the step that has looked into the log.
+        self._log[place] = named
+        return seeds
 
     def forget(self, before: int) -> None:
         """Erase what rounds before this one left: their results are known."""
         self._seeds = {k: v for k, v in self._seeds.items() if k[0].round >= before}
         self._log = {k: v for k, v in self._log.items() if k[0] >= before}
-        gone = {n for n, s in self._closed.items() if s.shape.place.round < before}
-        self._closed = {n: s for n, s in self._closed.items() if n not in gone}
-        self._answers = {k: v for k, v in self._answers.items() if k[0] not in gone}
+        known = set(self._log.values())
+        self._audits = {n: v for n, v in self._audits.items() if n in known}
+        self._answers = {k: v for k, v in self._answers.items() if k[0] in known}
 
     # -- checks -------------------------------------------------------------------------------
 

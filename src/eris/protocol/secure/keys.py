@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -17,6 +17,16 @@ class RefusedKeys(ErisError):
     """Keys that a member does not use, and why."""
 
 
+@lru_cache(64)
+def _signed(key: bytes, message: bytes, signature: bytes) -> bool:
+    """Verified once, though a statement goes to several helpers of one process, or comes again."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class PublicKeys:
     """What others know of a member's keys, 32 bytes each."""
@@ -26,11 +36,7 @@ class PublicKeys:
 
     def signed(self, message: bytes, signature: bytes) -> bool:
         """Whether the member has signed ``message``."""
-        try:
-            Ed25519PublicKey.from_public_bytes(self.signing).verify(signature, message)
-        except (InvalidSignature, ValueError):
-            return False
-        return True
+        return _signed(self.signing, message, signature)
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,21 @@ import hashlib
 import hmac
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
 PREFIX = b"eris/ss/1/"
 _WORD = (1 << 64) - 1
 
 
+@lru_cache(1 << 12)
 def label(name: str, *numbers: int) -> bytes:
     """A use by its name and numbers, of 8 bytes each; nobody, −1, is all ones.
 
     >>> label("tag"), label("part", 1, 2)[-17:].hex()
     (b'eris/ss/1/tag\\x00', '0001000000000000000200000000000000')
     """
-    return (
-        PREFIX
-        + name.encode()
-        + b"\0"
-        + struct.pack(f"<{len(numbers)}Q", *(n & _WORD for n in numbers))
-    )
+    packed = struct.pack(f"<{len(numbers)}Q", *[n & _WORD for n in numbers])
+    return b"".join((PREFIX, name.encode(), b"\0", packed))
 
 
 @dataclass(frozen=True)

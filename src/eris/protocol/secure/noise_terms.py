@@ -136,7 +136,7 @@ class SharedNoise:
         require(1 <= samples <= most, "samples of a client", samples, f"1 to the agreed {most}")
         return 1.0 if self.privacy == "sample" else samples / most
 
-    def divisor(self, samples: int) -> float:
+    def divisor(self, samples: float) -> float:
         """What an opened sum, of clients with so many samples in all, is divided by for a mean,
         in units of values."""
         return self.sampling_rate * samples if self.privacy == "sample" else samples / self.samples

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from eris.core.errors import ErisError, require
 from eris.core.exact_clip import Content, add_clipped
+from eris.core.kernels import compiled
 from eris.core.vectors import Vector
 from eris.protocol.secure.noise import (
     NoiseKeys,
@@ -109,8 +110,8 @@ class SharedNoising:
     def _examine(self, drawn: NDArray[np.int64], content: Content) -> None:
         if len(drawn) < FEWEST:
             return
-        added = drawn - content * 2.0**-self._grid.fine_bits
-        off = spread(added, self._std)
+        squares = _squares(drawn, content, 2.0**-self._grid.fine_bits)
+        off = _normal(squares / self._std**2, len(drawn))
         if not abs(off) < ALARM:
             raise NoiseFault(
                 f"the noise of this client is {off:+.1f} standard deviations off in size: it is "
@@ -157,10 +158,24 @@ def spread(noise: NDArray[np.int64] | NDArray[np.float64], std: float) -> float:
     >>> round(spread(np.array([30.0, -40.0] * 1000), 35.0), 2)
     0.65
     """
-    count = len(noise)
     scaled = noise / std
+    return _normal(float(scaled @ scaled), len(noise))
+
+
+def _normal(squares: float, count: int) -> float:
+    """χ² with so many degrees of freedom as a standard normal number."""
     share = 2 / (9 * count)
-    return (math.cbrt(float(scaled @ scaled) / count) - 1 + share) / math.sqrt(share)
+    return (math.cbrt(squares / count) - 1 + share) / math.sqrt(share)
+
+
+@compiled
+def _squares(drawn: Content, content: Content, unit: float) -> float:
+    """The sum of squares of what was added to a content."""
+    total = 0.0
+    for i in range(drawn.shape[0]):
+        added = np.float64(drawn[i]) - np.float64(content[i]) * unit
+        total += added * added
+    return total
 
 
 def gauged(opened: NDArray[np.int64], included: int, noise: SharedNoise, grid: NoiseGrid) -> float:

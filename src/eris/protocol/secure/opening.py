@@ -13,11 +13,10 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
-import numpy as np
-
 from eris.core.errors import RefusedContribution
-from eris.core.ring import Words, add_wire, to_wire
+from eris.core.ring import Words
 from eris.protocol.secure.escrow import Escrow
+from eris.protocol.secure.helper import Audited
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
@@ -29,12 +28,8 @@ from eris.protocol.secure.sums import (
     OpenedSum,
     SegmentShape,
     Statement,
-    misfit_of,
 )
 from eris.protocol.secure.terms import SecureSums
-
-Audited = Mapping[tuple[int, int], tuple[int, int]]
-"""What a seat says of pads, by client and part."""
 
 
 @dataclass
@@ -79,12 +74,14 @@ class _Group:
     """Clients that trained on one model, and the sum of their words."""
 
     total: MaskedSum
+    seats: set[int]
+    """The seats that hold the escrows of all of them."""
     clients: dict[int, _Taken] = field(default_factory=dict)
 
-    def seats(self, deposits: Deposits, threshold: Threshold) -> set[int]:
-        """The seats that hold the escrows of all of them."""
+    def look(self, deposits: Deposits) -> None:
+        """Look again which seats those are."""
         held = (deposits.holding(one.included.escrow) for one in self.clients.values())
-        return set(range(threshold.seats)).intersection(*held)
+        self.seats = set(range(deposits.threshold.seats)).intersection(*held)
 
 
 class Opening:
@@ -108,13 +105,13 @@ class Opening:
 
     def add(self, client: int, sent: MaskedWords, escrow: Escrow) -> bool:
         """Take in a contribution; whether its escrow is to be passed on to the seats."""
-        if self.statement is not None or client in self._taken or client in self._waiting:
+        if self.statement is not None or client in self._waiting or self._took(client):
             return False
         if len(sent.wire) != self.shape.count * self.shape.ring_bytes or len(sent.head) != 4:
             raise RefusedContribution(client, "masked words of another size")
         new = self.deposits.offer(client, escrow)
         self._waiting[client] = sent, escrow.digest, escrow.model
-        self.settle()
+        self._count_in(client)
         return new
 
     def add_own(self, model: bytes, head: Words, words: Words) -> None:
@@ -125,31 +122,32 @@ class Opening:
         """Count in what enough seats have accepted by now."""
         if self.statement is not None:
             return
-        need = self.terms.threshold.need
-        for client, (sent, named, model) in list(self._waiting.items()):
-            holding = self.deposits.holding(named)
-            if len(holding) < need:
-                continue
-            group = self._groups.get(model)
-            if group is None:
-                group = _Group(MaskedSum(self.shape.count, self.shape.ring_bytes))
-            # All of a set are opened by the same seats.
-            if len(holding & group.seats(self.deposits, self.terms.threshold)) < need:
-                continue
-            del self._waiting[client]
-            self._groups[model] = group
-            group.total.add(sent.head, sent.wire)
-            included = Included(client, sent.nonce, named)
-            group.clients[client] = _Taken(included, _misfit(sent.head, sent.wire, self.shape))
+        for group in self._groups.values():
+            group.look(self.deposits)
+        for client in list(self._waiting):
+            self._count_in(client)
+
+    def _count_in(self, client: int) -> None:
+        sent, named, model = self._waiting[client]
+        group, seats = self._groups.get(model), set(self.deposits.holding(named))
+        if group is not None:
+            seats &= group.seats  # all of a set are opened by the same
+        if len(seats) < self.terms.threshold.need:
+            return
+        del self._waiting[client]
+        if group is None:
+            total = MaskedSum(self.shape.count, self.shape.ring_bytes)
+            group = self._groups[model] = _Group(total, seats)
+        misfit, group.seats = group.total.add(sent.head, sent.wire), seats
+        group.clients[client] = _Taken(Included(client, sent.nonce, named), misfit)
 
     @property
     def waiting(self) -> bool:
         """Whether words wait for seats that may still accept their escrows."""
         return any(not self.deposits.hopeless(named) for _, named, _ in self._waiting.values())
 
-    @property
-    def _taken(self) -> set[int]:
-        return {client for group in self._groups.values() for client in group.clients}
+    def _took(self, client: int) -> bool:
+        return any(client in group.clients for group in self._groups.values())
 
     # -- closed -------------------------------------------------------------------------------
 
@@ -198,8 +196,9 @@ class Opening:
     def asked(self, without: Container[int] = ()) -> tuple[int, ...] | None:
         """The seats to ask next about the statement: other ones after a silence or a misfit."""
         assert self.statement is not None
-        seats = self._groups[self.statement.model].seats(self.deposits, self.terms.threshold)
-        able = sorted(seat for seat in seats if seat not in without)
+        group = self._groups[self.statement.model]
+        group.look(self.deposits)
+        able = sorted(seat for seat in group.seats if seat not in without)
         ways = [way for way in combinations(able, self.terms.threshold.need)
                 if way not in self._misfits]  # fmt: skip
         silent = self.deposits.silent
@@ -224,15 +223,10 @@ class Opening:
         self.deposits.silent.discard(seat)
         if len(self._answers[asked]) < len(asked):
             return None
-        total = MaskedSum(self.shape.count, self.shape.ring_bytes)
-        group = self._groups[self.statement.model]
-        total.head, total.words = group.total.head.copy(), group.total.words.copy()
-        if self.statement.own:
-            assert self._own is not None
-            _, head, words = self._own
-            total.add(head, to_wire(words, self.shape.ring_bytes))
+        total = self._groups[self.statement.model].total
+        own = self._own[1:] if self.statement.own and self._own is not None else None
         try:
-            return total.opened([self._answers[asked][s] for s in asked], bound, noise)
+            return total.opened([self._answers[asked][s] for s in asked], bound, noise, own)
         except Misfit:
             self._misfits.add(asked)
             raise
@@ -260,7 +254,8 @@ class Opening:
                 agreed[one.client, part] for one in self.statement.included for part in duties[seat]
             ]
             fits = tuple(sum(row[n] for row in rows) & whole for n in range(2))
-            if _misfit(given.head, given.wire, self.shape) != fits:
+            apart = MaskedSum(self.shape.count, self.shape.ring_bytes)
+            if apart.add(given.head, given.wire) != fits:
                 named.append(frozenset({self.helpers[seat]}))
         return named
 
@@ -270,31 +265,30 @@ class Opening:
     ) -> list[frozenset[int]]:  # fmt: skip
         """Whose word about a client's pads does not fit; ``agreed`` gets those that do."""
         parts, whole = self.terms.threshold.parts, (1 << 8 * self.shape.ring_bytes) - 1
-        told: dict[int, dict[int, tuple[int, int]]] = {
-            part: {
-                seat: words[client, part] for seat, words in said.items() if (client, part) in words
-            }
-            for part in parts
-        }
+        # Who leaves a word out says 0.
+        told = {part: {seat: words.get((client, part), (0, 0)) for seat, words in said.items()
+                       if not part >> seat & 1} for part in parts}  # fmt: skip
         split = [part for part in parts if len(set(told[part].values())) > 1]
+
+        def fits(without: int | None = None) -> bool:
+            """Whether all words about the client agree and add up, but for those of one seat."""
+            left = [{word for seat, word in told[part].items() if seat != without}
+                    for part in parts]  # fmt: skip
+            if any(len(words) != 1 for words in left):
+                return False
+            rows = [next(iter(words)) for words in left]
+            return tuple(sum(row[n] for row in rows) & whole for n in range(2)) == misfit
+
         if not split:
             for part in parts:
                 agreed[client, part] = next(iter(told[part].values()))
-            rows = [agreed[client, part] for part in parts]
-            fits = tuple(sum(row[n] for row in rows) & whole for n in range(2)) == misfit
-            return [] if fits else [frozenset({client})]
-        named = []
-        for part in split:
-            rest = [next(iter(told[other].values())) for other in parts if other != part]
-            right = tuple((misfit[n] - sum(row[n] for row in rest)) & whole for n in range(2))
-            wrong = {self.helpers[seat] for seat, word in told[part].items() if word != right}
-            holders = {self.helpers[seat] for seat in told[part]}
-            # A client that holds a part of its own can make its false word fit.
-            named.append(frozenset(holders if client in holders else wrong))
-        return named
-
-
-def _misfit(head: Words, wire: bytes, shape: SegmentShape) -> tuple[int, int]:
-    words = np.zeros(shape.count, np.uint64)
-    add_wire(words, np.frombuffer(wire, np.uint8), shape.ring_bytes)
-    return misfit_of(head, words, shape.ring_bytes)
+            return [] if fits() else [frozenset({client})]
+        # One liar is at every part about which two seats differ.
+        both = set.intersection(*({*told[part]} for part in split))
+        if len(both) == 1:
+            return [frozenset(self.helpers[seat] for seat in both)]
+        holders = frozenset(self.helpers[seat] for part in split for seat in told[part])
+        if client in holders:
+            return [holders]  # one that holds a part of its own can make its false word fit
+        wrong = [seat for seat in sorted(both) if fits(seat)]
+        return [frozenset({self.helpers[wrong[0]]}) if len(wrong) == 1 else holders]

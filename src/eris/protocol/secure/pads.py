@@ -9,14 +9,18 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
-from eris.core.ring import TILE, Words, add_tile, check_sums, tiles
+from eris.core.ring import TILE, Words, add_planes, check_sums, planes
 from eris.protocol.secure.escrow import Root
-from eris.protocol.secure.labels import ShardRound, derived, label, prf
+from eris.protocol.secure.labels import ShardRound, label, prf
 
 HEAD = 4
 """Words before the words: samples, samples·steps and two check words, 64 bits each."""
 NONCE = 16
-_ZEROS = bytes(8 * TILE)
+REACH = 4 * TILE
+"""Words of all streams that are expanded before further ones: they and their sum stay in the
+second-level cache."""
+_FROM_ZERO, _HASH = CTR(bytes(16)), GCM(bytes(12))
+_ZEROS = memoryview(bytes(8 * (HEAD + REACH)))
 
 
 def nonce(
@@ -34,12 +38,12 @@ def nonce(
     brought back with its memory; the same content gives the same bytes. GMAC under a key of its own
     hashes the content, and never leaves: its fixed nonce is no misuse.
     """
-    gmac = Cipher(AES(derived(root.secret, label("tag"), 16)), GCM(bytes(12))).encryptor()
+    gmac = Cipher(AES(root.tag_key), _HASH).encryptor()
     gmac.authenticate_additional_data(head.astype("<u8", copy=False).view(np.uint8).data)
     gmac.authenticate_additional_data(words.astype("<u8", copy=False).view(np.uint8).data)
     gmac.finalize()
     about = label("nonce", *place.numbers, segment, based_on, ring_bytes, len(words))
-    return prf(derived(root.secret, label("nonce")), about + gmac.tag)[:NONCE]
+    return prf(root.nonce_key, about + gmac.tag)[:NONCE]
 
 
 def pad_key(seed: bytes, segment: int, count: int, ring_bytes: int, nonce: bytes) -> bytes:
@@ -53,26 +57,27 @@ def blind_stream_key(blind_key: bytes, asked: int, statement: bytes) -> bytes:
 
 
 def add_pads(head: Words, words: Words, keys: Sequence[bytes], ring_bytes: int) -> None:
-    """Add the streams of all ``keys``, tile by tile so that the sum stays in the cache.
+    """Add the streams of all ``keys``, a reach after another so that the sum stays in the cache.
 
     >>> head, words = np.zeros(4, np.uint64), np.zeros(2, np.uint64)
     >>> add_pads(head, words, [bytes(16)], 4)
     >>> hex(int(head[0]))
     '0x3b2c8aefd44be966'
     """
-    streams = [Cipher(AES(key), CTR(bytes(16))).encryptor() for key in keys]
+    streams = [Cipher(AES(key), _FROM_ZERO).encryptor() for key in keys]
     # A cipher wants room for a block beyond what it writes.
-    room = bytearray(8 * TILE + 16)
-    drawn = np.frombuffer(room, np.uint8)
-    for stream in streams:
-        stream.update_into(_ZEROS[: 8 * HEAD], room)
-        add_tile(head, drawn[: 8 * HEAD], 8)
-    for some, where in tiles(len(words), ring_bytes):
-        size = where.stop - where.start
-        nothing, out, total = memoryview(_ZEROS)[:size], drawn[:size], words[some]
+    room = np.empty(len(_ZEROS) + 16, np.uint8)
+    into, room_for_head = room.data, room[: 8 * HEAD].view("<u8")
+    for first in range(0, max(len(words), 1), REACH):
+        total = words[first : first + REACH]
+        lead = 0 if first else 8 * HEAD
+        size = lead + ring_bytes * len(total)
+        nothing, drawn = _ZEROS[:size], planes(room[lead:size], ring_bytes)
         for stream in streams:
-            stream.update_into(nothing, room)
-            add_tile(total, out, ring_bytes)
+            stream.update_into(nothing, into)
+            if lead:
+                head += room_for_head
+            add_planes(total, drawn, ring_bytes)
 
 
 def blind(key: bytes, count: int, ring_bytes: int) -> tuple[Words, Words]:

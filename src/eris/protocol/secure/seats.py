@@ -52,13 +52,19 @@ class Threshold:
         apart = combinations(range(self.seats), self.need - 1)
         return tuple(sorted(bitmap(seats) for seats in apart))
 
+    @cached_property
+    def _known(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(
+            tuple(part for part in self.parts if not part >> seat & 1) for seat in range(self.seats)
+        )
+
     def known_to(self, seat: int) -> tuple[int, ...]:
         """The parts that a seat knows, ascending.
 
         >>> Threshold(2, 3).known_to(0)
         (2, 4)
         """
-        return tuple(part for part in self.parts if not part >> seat & 1)
+        return self._known[seat]
 
     def duties(self, asked: Sequence[int], segment: int) -> dict[int, tuple[int, ...]]:
         """Which parts each of the seats that are asked gives: every part once, evenly.

@@ -54,7 +54,7 @@ def model_name(agreement: Agreement, view: View, states: bytes) -> bytes:
 
 def states_of(agreement: Agreement, replica: Replica) -> bytes:
     """A hash of all segments' states."""
-    return digest(*(label("", *key) + replica.digest(key) for key in agreement.keys))
+    return digest(*(label("", *key) + replica.known_digest(key) for key in agreement.keys))
 
 
 @dataclass

@@ -108,10 +108,13 @@ class Opener:
                    for seed in seeds.values()]  # fmt: skip
         add_pads(head, pads, streams, size)
         words = np.zeros(encoded.count, np.uint64)
-        add_wire(words, np.frombuffer(sent.wire, np.uint8), size)
+        add_wire(words, sent.wire, size)
         samples, sample_steps = (int(word) for word in (sent.head - head)[:2])
         if samples < 1:
             raise ErisError("a contribution without samples")
-        places = self._terms.fraction_bits(settings.precision)
-        values = signed(words - pads, size) / np.ldexp(float(samples), places)
+        over, places = float(samples), self._terms.fraction_bits(settings.precision)
+        if settings.noise is not None:  # on a grid, and by a weight, of its own
+            places = settings.noise.grid(size, settings.precision.fraction_bits).places
+            over = settings.noise.divisor(samples)
+        values = signed(words - pads, size) / np.ldexp(over, places)
         return values.astype(np.float32), samples, sample_steps // samples

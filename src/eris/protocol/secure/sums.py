@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eris.core import kernels
 from eris.core.errors import ErisError
-from eris.core.ring import Words, add_wire, check_sums, signed, to_wire
+from eris.core.ring import Wire, Words, add_wire, check_sums, signed, to_wire
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import Root
 from eris.protocol.secure.labels import ShardRound, digest, label
@@ -54,7 +55,7 @@ class MaskedWords:
 
     nonce: bytes
     head: Words
-    wire: bytes
+    wire: Wire
 
 
 def plain_words(values: Vector, samples: int, fraction_bits: int) -> Words:
@@ -117,7 +118,7 @@ class Statement:
         rows = (one.client.to_bytes(8, "little") + one.nonce + one.escrow for one in self.included)
         return label("close", *at.place.numbers, *numbers) + self.model + b"".join(rows)
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """D: names the statement in answers and results."""
         return digest(self.encode())
@@ -128,7 +129,7 @@ class Answer:
     """A helper's part of the masks of a closed set, blinded against the other helpers'."""
 
     head: Words
-    wire: bytes
+    wire: Wire
 
 
 def answer(
@@ -175,27 +176,35 @@ class MaskedSum:
         self.ring_bytes = ring_bytes
         self.head, self.words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
 
-    def add(self, head: Words, wire: bytes) -> None:
-        """Take in a contribution, or the owner's own plain words."""
+    def add(self, head: Words, wire: Wire) -> tuple[int, int]:
+        """Take in a contribution, and say by how much its check words miss it."""
         self.head += head
-        add_wire(self.words, np.frombuffer(wire, np.uint8), self.ring_bytes)
+        return _misses(head, add_wire(self.words, wire, self.ring_bytes), self.ring_bytes)
 
-    def opened(self, answers: Sequence[Answer], bound: float, noise: float = 0.0) -> OpenedSum:
+    def opened(
+        self, answers: Sequence[Answer], bound: float, noise: float = 0.0,
+        own: tuple[Words, Words] | None = None,
+    ) -> OpenedSum:  # fmt: skip
         """What is left without the masks; :class:`Misfit` where it cannot be a sum of updates.
 
         ``bound`` is the largest magnitude of a coordinate for a weight of one, and ``noise`` by how
-        much more noise may have moved it.
+        much more noise may have moved it; ``own`` is the owner's own head and words.
         """
         head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
         for one in answers:
             head -= one.head
-            add_wire(masks, np.frombuffer(one.wire, np.uint8), self.ring_bytes)
-        total = signed(self.words - masks, self.ring_bytes)
+            add_wire(masks, one.wire, self.ring_bytes)
+        words = np.subtract(self.words, masks, out=masks)
+        if own is not None:
+            head += own[0]
+            words += own[1]
+        total = signed(words, self.ring_bytes)
         samples, sample_steps = int(head[0]), int(head[1])
         if check_sums(total.view(np.uint64)) != (int(head[2]), int(head[3])):
             raise Misfit("the opened sum does not fit its check words")
         most = samples * bound + noise
-        if samples < 1 or most > MOST_WORD or np.abs(total).max(initial=0) > most:
+        largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))
+        if samples < 1 or most > MOST_WORD or largest > most:
             raise Misfit("the opened sum is beyond what its samples can amount to")
         return OpenedSum(samples, sample_steps, total)
 
@@ -223,9 +232,12 @@ def misfit_of(head: Words, words: Words, ring_bytes: int) -> tuple[int, int]:
     Of a contribution, an answer or a single pad. For an honest client those of its pads add up to
     that of its contribution, so an audit names who lied and tells nothing of values.
     """
+    return _misses(head, check_sums(words), ring_bytes)
+
+
+def _misses(head: Words, sums: tuple[int, int], ring_bytes: int) -> tuple[int, int]:
     whole = (1 << 8 * ring_bytes) - 1
-    plain, weighted = check_sums(words)
-    return (plain - int(head[2])) & whole, (weighted - int(head[3])) & whole
+    return (sums[0] - int(head[2])) & whole, (sums[1] - int(head[3])) & whole
 
 
 def audit(

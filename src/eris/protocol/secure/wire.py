@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eris.core.errors import MalformedMessage
-from eris.core.ring import Words
+from eris.core.ring import Wire, Words
 from eris.protocol.secure.escrow import MODEL, SEED, Escrow
 from eris.protocol.secure.pads import HEAD, NONCE
 from eris.protocol.secure.seats import Threshold
@@ -74,7 +74,7 @@ def read_masked(data: bytes, words: int, threshold: Threshold) -> tuple[MaskedWo
     head, end = NONCE + _HEAD_BYTES, NONCE + _HEAD_BYTES + words
     if len(data) != end + escrow_bytes(threshold):
         raise MalformedMessage("contribution.payload.data", "does not hold masked words")
-    sent = MaskedWords(data[:NONCE], _words(data[NONCE:head]), data[head:end])
+    sent = MaskedWords(data[:NONCE], _words(data[NONCE:head]), memoryview(data)[head:end])
     return sent, read_escrow(data[end:], threshold)
 
 
@@ -87,12 +87,12 @@ def read_own(data: bytes, count: int) -> tuple[bytes, Words, Words]:
     """The model, head and words of an owner's own contribution."""
     if len(data) != MODEL + _HEAD_BYTES + 8 * count:
         raise MalformedMessage("contribution.payload.data", "does not hold an owner's own words")
-    words = MODEL + _HEAD_BYTES
-    return data[:MODEL], _words(data[MODEL:words]), _words(data[words:])
+    head, words = MODEL, MODEL + _HEAD_BYTES
+    return data[:MODEL], _words(data[head:words]), _words(memoryview(data)[words:])
 
 
-def _words(data: bytes) -> Words:
-    return np.frombuffer(data, "<u8").astype(np.uint64)
+def _words(data: Wire) -> Words:
+    return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)
 
 
 # -- questions --------------------------------------------------------------------------------
@@ -112,10 +112,14 @@ def read_deposits(data: bytes, threshold: Threshold) -> Iterator[tuple[int, Escr
 
 def write_closing(statement: Statement, signature: bytes, seats: int) -> bytes:
     """A statement, signed, for the seats of a bitmap; who is included travels beside it."""
+    return CLOSE + _statement(statement, signature, seats)
+
+
+def _statement(statement: Statement, signature: bytes, seats: int) -> bytes:
     shape = statement.shape
     head = _CLOSING.pack(shape.based_on, statement.own, seats, statement.model, signature)
     rows = (_ROW.pack(one.nonce, one.escrow) for one in statement.included)
-    return CLOSE + head + b"".join(rows)
+    return head + b"".join(rows)
 
 
 @dataclass(frozen=True)
@@ -168,13 +172,20 @@ def read_answer(data: bytes, words: int) -> tuple[bytes, int, Answer]:
     head = 1 + _DIGEST + 1
     if len(data) != head + _HEAD_BYTES + words:
         raise MalformedMessage("reveal.data", "does not hold an answer")
-    given = Answer(_words(data[head : head + _HEAD_BYTES]), data[head + _HEAD_BYTES :])
+    words_at = head + _HEAD_BYTES
+    given = Answer(_words(data[head:words_at]), memoryview(data)[words_at:])
     return data[1 : 1 + _DIGEST], data[1 + _DIGEST], given
 
 
-def write_audit(statement: bytes) -> bytes:
-    """The question what fits of the pads of a statement."""
-    return AUDIT + statement
+def write_audit(statement: Statement, signature: bytes) -> bytes:
+    """The question what fits of the pads of a statement: to all seats, also those that have not
+    been asked about it."""
+    return AUDIT + _statement(statement, signature, 0)
+
+
+def answered(data: bytes) -> bytes | None:
+    """The digest of the statement that an answer is about; None where it says what is kept."""
+    return data[1 : 1 + _DIGEST] if data[:1] in (CLOSE, AUDIT) else None
 
 
 def write_audited(statement: bytes, found: Mapping[tuple[int, int], tuple[int, int]]) -> bytes:

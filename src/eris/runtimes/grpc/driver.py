@@ -20,15 +20,17 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import Limits, decode, encode
-from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Snapshot
+from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Reveal, Snapshot
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
+from eris.protocol.secure.wire import answered
 from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.keys import NodeKeys
 from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.omissions import NAMED_AT, Omissions
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.transport import Transport
@@ -54,6 +56,7 @@ class Driver:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.keys = keys
+        self.omissions = Omissions()
         self.training_seconds, self.results_applied = 0.0, 0
         self.round_begun = asyncio.Event()
         """Set when a round has begun."""
@@ -190,6 +193,8 @@ class Driver:
                 self.recorder.sent(time.time(), outgoing.to, data)
             if isinstance(message, Result) and message.header.sender == self.member.me:
                 self._note_result(message)
+            elif isinstance(message, Reveal):
+                self._note_answer(message)
             urgent = not isinstance(message, Contribution | Snapshot)
             for to in outgoing.to:
                 if isinstance(message, Refusal):
@@ -348,6 +353,11 @@ class Driver:
         if self.keys is not None:
             self.keys.enter(member.round)
         self._based_on = list(member.node.replica.versions.values())
+        for pair in self.omissions.settle(member.round):
+            owner, client = member.agreement.view.named(pair)
+            who = {"owner": owner, "client": client, "rounds": NAMED_AT}
+            event(_log, logging.WARNING, "an owner alone leaves out a client", **who)
+            self.journal.write("leaves out", **who)
         done = member.phase is Phase.DONE
         self.journal.write("done" if done else "began", round=member.round)
         self.round_begun.set()
@@ -381,6 +391,8 @@ class Driver:
             self.journal.write("snapshot", segment=header.key, at=message.at)
             return
         self.health.included |= self.member.me in message.included
+        owners = self.member.agreement.view_at(header.round).owners
+        self.omissions.note(header.round, owners[header.shard], message.included, owners)
         self.journal.write(
             "result",
             round=header.round,
@@ -391,6 +403,13 @@ class Driver:
             digest=message.digest.hex(),
             closed=message.closed.hex(),
         )
+
+    def _note_answer(self, answer: Reveal) -> None:
+        """What this node helps to open: of a segment and round one statement."""
+        header, named = answer.header, answered(answer.data)
+        if named is not None:
+            told = {"round": header.round, "segment": header.key, "closed": named.hex()}
+            self.journal.write("answered", **told)
 
     def _totals(self) -> tuple[int, int]:
         counters = self.transport.counters.values()

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,6 +40,8 @@ MOST_REQUESTS = 16
 """Requests at a time; others are turned away, so that they cannot use up threads."""
 SLOWEST_REQUEST = 10.0
 """Seconds that a request may take to arrive."""
+MOST_LEFT_OUT = 20
+"""Pairs of owner and client in a status, those with most rounds."""
 ANSWERED_WITHIN = 5.0
 """Seconds that somebody who asks a node waits."""
 _LOGGER = logging.getLogger("eris.observe")
@@ -52,7 +54,9 @@ class NodeState:
 
     ``peers_connected`` is how many members this node has a connection to;
     ``checkpoint_age_seconds`` is None before the first; ``training_seconds`` is how long the last
-    update took, ``training_for_seconds`` how long the one under way has taken. A node is ``ready``
+    update took, ``training_for_seconds`` how long the one under way has taken.
+    ``left_out_alone`` has, by owner, the most rounds in which it alone left out one client that
+    most other owners included. A node is ``ready``
     once it is a member with a view and has caught up, and as long as its training works; otherwise
     ``reason`` says what is missing.
     """
@@ -73,6 +77,7 @@ class NodeState:
     results_applied: int = 0
     training_failures: int = 0
     keys_refused: int = 0
+    left_out_alone: Mapping[str, int] = field(default_factory=dict)
     checkpoint_age_seconds: float | None = None
     training_seconds: float = 0.0
     training_for_seconds: float = 0.0
@@ -89,6 +94,11 @@ def shown(
     now = time.monotonic()
     member, health, counters = driver.member, driver.health, driver.transport.counters
     view, node = member.agreement.view, driver.member.node
+    left_out = [
+        {"owner": owner, "client": client, "rounds": rounds}
+        for pair, rounds in driver.omissions.rounds.most_common()
+        for owner, client in [view.named(pair)]
+    ]
     behind = member.phase is Phase.CATCHING_UP
     problem = "catching up with the others" if behind else health.problem(now)
     seen = NodeState(
@@ -108,6 +118,7 @@ def shown(
         results_applied=driver.results_applied,
         training_failures=health.failures,
         keys_refused=0 if driver.keys is None else driver.keys.refused,
+        left_out_alone=_most(left_out),
         checkpoint_age_seconds=None if saved_at is None else now - saved_at,
         training_seconds=driver.training_seconds,
         training_for_seconds=health.training_for(now),
@@ -129,8 +140,14 @@ def shown(
             "owners": owners,
             "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
             "refused": list(node.refused)[-5:],
+            "left_out": left_out[:MOST_LEFT_OUT],
         }
     )
+
+
+def _most(left_out: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By owner, the most rounds of one client."""
+    return {one["owner"]: one["rounds"] for one in reversed(left_out)}
 
 
 GAUGES = {
@@ -153,6 +170,10 @@ BY_PEER: dict[str, tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], st
     "bytes_sent": (CounterMetricFamily, "Bytes sent to a peer."),
     "bytes_received": (CounterMetricFamily, "Bytes received from a peer."),
     "queue_bytes": (GaugeMetricFamily, "Bytes that wait to be sent to a peer."),
+    "left_out_alone": (
+        GaugeMetricFamily,
+        "Most rounds in which an owner alone left out one client.",
+    ),
 }
 
 

@@ -1,0 +1,167 @@
+"""Laws 5, 9 and 10 of secure sums in simulated worlds, and the bugs that break them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eris.core.ring import Words, add_wire, signed, to_wire
+from eris.core.streams import Stream
+from eris.protocol.secure import pads, sending, sums
+from eris.protocol.secure.collecting import SecureDesk
+from eris.protocol.secure.escrow import Root
+from eris.protocol.secure.labels import ShardRound
+from eris.protocol.secure.opening import Opening
+from eris.protocol.secure.sending import SecureSender
+from eris.protocol.secure.sums import Answer, MaskedSum, MaskedWords, OpenedSum
+from eris.protocol.secure.terms import RINGS
+from eris.testing.shape import Shape
+from eris.testing.weather import Incident, Trouble
+from eris.testing.wire_laws import WireBytes
+from eris.testing.world import World
+from support.bugs import catch
+
+SHAPE = Shape(members=6, shards=3, rounds=6, min_included=4, kept=1.0, secure="2 of 3")
+BACK = replace(SHAPE, clients_only=1)
+REWIND = [Incident(Trouble.REWIND, 0.8, 1.15, frozenset({5}))]
+"""A client that trains is brought back when it has sent, and trains again."""
+LIE = [Incident(Trouble.LIE, 0.5, 12.0, frozenset({2}))]
+
+
+def test_all_sizes_of_words_are_among_the_worlds() -> None:
+    assert {Shape.secured(seed).ring_bytes for seed in range(20)} == set(RINGS)
+
+
+# -- law 5 ------------------------------------------------------------------------------------
+
+
+def test_law_5_a_client_that_is_brought_back_with_its_memory_uses_no_pad_twice() -> None:
+    world = World(0, shape=BACK, kinds=frozenset(), incidents=REWIND)
+    world.run()
+    back = world.hosts[5].member
+    assert world.weather.struck[Trouble.REWIND] == 1
+    assert back is not None
+    sent = set(world.witness._sent[(0, 0), 1][back.me])
+    assert len(sent) == 2, "two contents of one round have left"
+    assert len({one.payload.encoded.data[:16] for one in sent}) == 2, "under two nonces"
+
+
+def test_a_machine_that_is_brought_back_is_found_out_at_its_next_renewal() -> None:
+    later = [replace(REWIND[0], end=3.0)]
+    world = World(0, shape=BACK, kinds=frozenset(), incidents=later)
+    world.run()
+    assert [host.starts for host in world.hosts] == [1, 1, 1, 1, 1, 2]
+
+
+def test_law_5_a_nonce_without_the_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    true = pads.nonce
+
+    def of_the_place(
+        root: Root, place: ShardRound, segment: int, based_on: int, size: int, head: Words,
+        words: Words,
+    ) -> bytes:  # fmt: skip
+        nothing = np.zeros_like(head), np.zeros_like(words)
+        return true(root, place, segment, based_on, size, *nothing)
+
+    monkeypatch.setattr(sums, "nonce", of_the_place)
+    catch(monkeypatch, "one pad hides two contents", shape=BACK, incidents=REWIND)
+
+
+# -- law 9 ------------------------------------------------------------------------------------
+
+
+def test_law_9_a_sum_that_is_published_before_it_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unchecked(self: MaskedSum, answers: Sequence[Answer], *_: float) -> OpenedSum:
+        head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
+        for one in answers:
+            head -= one.head
+            add_wire(masks, np.frombuffer(one.wire, np.uint8), self.ring_bytes)
+        return OpenedSum(max(1, int(head[0])), 0, signed(self.words - masks, self.ring_bytes))
+
+    monkeypatch.setattr(MaskedSum, "opened", unchecked)
+    catch(monkeypatch, "whose check words do not fit", shape=SHAPE, incidents=LIE)
+
+
+def test_law_9_an_owner_that_blames_the_first_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(self: Opening, *_: Any) -> list[frozenset[int]]:
+        assert self.statement is not None
+        return [frozenset({self.statement.included[0].client})]
+
+    monkeypatch.setattr(Opening, "blamed", first)
+    catch(monkeypatch, "who did not lie", shape=SHAPE, incidents=LIE)
+
+
+def test_law_9_with_all_seats_there_the_liar_is_named_and_nobody_else() -> None:
+    """Over all sizes of words; a liar that is client and seat at once takes one down with it."""
+    named, pairs = set[bool](), 0
+    for number, size in enumerate(RINGS):
+        world = World(number, shape=replace(SHAPE, ring_bytes=size), kinds=frozenset(),
+                      incidents=LIE)  # fmt: skip
+        world.run()
+        liar = world.hosts[2].member
+        assert liar is not None
+        for host in world.hosts:
+            assert host.member is not None
+            desk = host.member.node.aggregator.desk
+            assert isinstance(desk, SecureDesk)
+            if host.member is liar:
+                continue
+            assert all(liar.me in group for group in desk.blamed)
+            named |= {len(group) == 1 for group in desk.blamed}
+            pairs += sum(len(group) > 1 for group in desk.blamed)
+    assert True in named
+
+
+# -- law 10 -----------------------------------------------------------------------------------
+
+
+def test_law_10_a_high_plane_that_is_not_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked = sums.mask
+
+    def low_only(head: Words, words: Words, *about: Any) -> MaskedWords:
+        made = masked(head, words, *about)
+        plain, count = to_wire(words, 5), len(words)
+        return replace(made, wire=made.wire[: 4 * count] + plain[4 * count :])
+
+    monkeypatch.setattr(sending, "mask", low_only)
+    monkeypatch.setattr(SecureDesk, "blame", lambda *_: None)
+    law = "byte 4 of the words of a contribution is not uniform"
+    catch(monkeypatch, law, shape=replace(SHAPE, ring_bytes=5))
+
+
+def test_law_10_samples_in_the_clear_before_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked = sums.mask
+
+    def clear(head: Words, words: Words, *about: Any) -> MaskedWords:
+        made = masked(head, words, *about)
+        return replace(made, head=np.concatenate([head[:1], made.head[1:]]))
+
+    monkeypatch.setattr(sending, "mask", clear)
+    catch(monkeypatch, "head word 0 of a contribution is not uniform", shape=SHAPE)
+
+
+def test_law_10_samples_in_the_clear_beside_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SecureSender, "tells_weight", True)
+    catch(monkeypatch, "tells its weight", shape=SHAPE)
+
+
+def test_law_10_words_that_go_with_what_they_hide() -> None:
+    """A pad that a value shifts by a little: uniform in every byte, and it tells all the same."""
+    plain = np.tile(np.array([0, 1 << 28], np.uint64), 5000)
+    drawn = Stream(1, "pads").words(0, 10_000).astype(np.uint64)
+    head = np.zeros(4, np.uint64)
+
+    def telling(words: Words) -> str:
+        wire = WireBytes(4)
+        wire.add("contribution", head, to_wire(words, 4), hides=(head, plain))
+        return wire.telling()
+
+    assert telling(plain + drawn) == ""
+    heavy = np.where(plain > 0, np.maximum(drawn, drawn[::-1]), np.minimum(drawn, drawn[::-1]))
+    assert "the words of a contribution go with what they hide" in telling(heavy)
