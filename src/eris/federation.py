@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -25,7 +24,7 @@ from eris.methods.method import GossipComposition, GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
 from eris.protocol.gossip.peer import GossipSettings
-from eris.protocol.secure.noise_terms import Level, SharedNoise
+from eris.protocol.secure.noise_terms import Level, SharedNoise, usually_included
 from eris.protocol.settings import Settings, model_digest, warn_of_sparse_masks
 from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
@@ -38,8 +37,6 @@ from eris.session import Budget, Engine, Fit, RoundRecord, Session
 from eris.training.population import ClippingPopulation, Population, Trainers
 from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
 
-USUALLY_IN = 0.9
-"""The share of clients that a round with shared noise counts on."""
 OF_THE_METHOD = {
     "n", "plan", "scheme", "compressor", "masks", "shift", "initial", "secure", "noise",
 }  # fmt: skip
@@ -144,8 +141,7 @@ class Federation:
         if parts.secure is not None:
             usual["min_included"] = parts.secure.least_included
         if parts.shares is not None:
-            # Each client's noise is for a sum of the fewest: the fewer, the more of it.
-            usual["min_included"] = max(usual["min_included"], math.ceil(USUALLY_IN * count))
+            usual["min_included"] = max(usual["min_included"], usually_included(count))
             usual["non_finite"] = "zero"
         agreed = Settings(
             n=len(self.initial),

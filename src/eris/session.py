@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from safetensors.numpy import save_file
 
-from eris.core.errors import InvalidSetting, PrecisionWarning
+from eris.core.errors import InvalidSetting, PrecisionWarning, PrivacyWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
 from eris.protocol.transcript import Record, Transcript
@@ -71,6 +71,8 @@ class RoundRecord:
     """What ``evaluate`` said of the model, in rounds in which it was asked."""
     clients: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """What clients said of their own training."""
+    noise: str = ""
+    """What is wrong with the noise of the round's sums, if anything."""
 
 
 def payers(view: View) -> frozenset[int]:
@@ -129,6 +131,8 @@ class Session:
         if report.faint and not self._told:
             self._told = True
             warnings.warn(PrecisionWarning(f"{report.faint}{REMEDY}"), stacklevel=2)
+        if report.noise:
+            warnings.warn(PrivacyWarning(report.noise), stacklevel=2)
         if self.transcript is not None:
             self.transcript.records += report.records
             self.note_views(self.round)
@@ -138,6 +142,7 @@ class Session:
             report.included,
             tuple(report.refused),
             clients=report.clients,
+            noise=report.noise,
         )
 
     def rounds_seen(self, rounds: int) -> Iterator[tuple[int, list[Record]]]:

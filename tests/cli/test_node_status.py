@@ -1,4 +1,4 @@
-"""What `eris node status` shows of seats and keys."""
+"""What `eris node status` shows of seats and keys, and of privacy."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from eris.cli.node import _show
+from eris.runtimes.grpc.observe import NodeState
 from support.registry import founded, join, stated
 
 NAMES = ("anna", "ben", "cleo", "dora")
@@ -44,3 +45,19 @@ def test_without_secure_sums_there_is_nothing_of_them(capsys: pytest.CaptureFixt
     shown = capsys.readouterr().out
     assert "owns" in shown
     assert not any(word in shown for word in ("helps", "keys", "party", "vacant"))
+
+
+def test_what_the_data_has_cost_is_shown_or_why_nothing_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "ε ≤ 8.00 for anyone who sees results"
+    privacy = {"data": "ward-3", "protects": "sample", "said": said, "abstains": ""}
+    _show(NodeState(name="anna").mapping() | {"privacy": privacy}, None, [])
+    assert f"Privacy of ward-3: {said}" in capsys.readouterr().out
+    spent = privacy | {"abstains": "budget ε = 8 is spent: 160 of 160 rounds"}
+    _show(NodeState(name="anna").mapping() | {"privacy": spent}, None, [])
+    shown = capsys.readouterr().out
+    assert "Privacy of ward-3: budget ε = 8 is spent: 160 of 160 rounds" in shown
+    assert said in shown
+    _show(NodeState(name="anna").mapping(), None, [])
+    assert "Privacy" not in capsys.readouterr().out

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eris.audit.watch import Watch
 from eris.core.combine import FixedPoint
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, PrivacyWarning
 from eris.core.exact_clip import add_clipped
 from eris.core.rules import server_rule
 from eris.core.streams import Stream
@@ -22,10 +24,12 @@ from eris.methods.eris import ERIS
 from eris.methods.privacy import LocalPrivacy
 from eris.methods.registry import create
 from eris.protocol.agreement import Key
-from eris.protocol.messages import Contribution
+from eris.protocol.messages import Contribution, Result
+from eris.protocol.observers import Observer
+from eris.protocol.secure.gauge import WARN, measured
 from eris.protocol.secure.noise import NoiseKeys
 from eris.protocol.secure.noise_terms import SharedNoise
-from eris.protocol.secure.noising import NoiseFault, SharedNoising, spread
+from eris.protocol.secure.noising import GAUGE, NoiseFault, SharedNoising, spread
 from eris.protocol.secure.simulated import Opener
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.station import Place, Stations
@@ -82,7 +86,7 @@ def residue(made: Federation) -> tuple[NDArray[np.float64], SharedNoise]:
     noise = made.agreement.settings.noise
     assert noise is not None
     rows = np.concatenate([one.rows for one in TRAINERS]).astype(np.float64)
-    if noise.privacy == "client":
+    if noise.protects == "client":
         rows = np.stack([one.rows.mean(0) for one in TRAINERS]).astype(np.float64)
     scales = np.minimum(1, CLIP / np.linalg.norm(rows, axis=1))
     weight = noise.divisor(SAMPLES * CLIENTS)
@@ -108,7 +112,9 @@ def test_noise_of_another_size_is_found(factor: float, monkeypatch: pytest.Monke
     with pytest.raises(NoiseFault, match="standard deviations off in size"):
         residue(federation())
     monkeypatch.setattr(SharedNoising, "_examine", lambda *_: None)
-    left, noise = residue(federation())
+    # Every member sees it as well, in the gauge coordinates.
+    with pytest.warns(PrivacyWarning, match="the noise of round 1 is .* deviations too (sm|la)"):
+        left, noise = residue(federation())
     assert abs(spread(left, noise.std * math.sqrt(CLIENTS))) > 10
 
 
@@ -158,10 +164,55 @@ def test_openers_read_what_the_client_masked(
         layout, edges = made.agreement.coding.layout(1, client)
         assert len(layout) == len(drawn[client]) == N
         for number, key in enumerate(made.agreement.keys):
-            if key in pieces:  # an owner's own never travels
+            if key in pieces and key != made.agreement.gauge:  # an owner's own never travels
                 masked = drawn[client][edges[number] : edges[number + 1]]
                 expected = (masked / 2.0**places / weight).astype(np.float32)
                 assert_same_bits(pieces[key], expected)
+
+
+@pytest.mark.parametrize("kept", [{}, {"kept_fraction": 0.05, "basis": "rotated"}])
+def test_gauge_coordinates_travel_whatever_is_kept_and_are_no_part_of_the_model(
+    kept: dict[str, Any],
+) -> None:
+    made = federation(**kept)
+    fit = made.fit(2, progress=False, record=True)
+    agreement = made.agreement
+    assert agreement is not None
+    assert fit.transcript is not None
+    gauge = agreement.gauge
+    assert gauge == max(agreement.keys)
+    assert not len(agreement.segments(1)[gauge].coordinates)
+    sent = [one.message for one in fit.transcript.records if one.message.header.key == gauge]
+    counts = {one.payload.encoded.count for one in sent if isinstance(one, Contribution)}
+    assert counts == {GAUGE}
+    results = [one for one in sent if isinstance(one, Result)]
+    assert [one.header.round for one in results] == [1, 2]
+    for result in results:
+        assert len(result.included) == CLIENTS
+        assert abs(measured(result, agreement.settings).off) < 5
+        half = replace(result, included=frozenset(range(CLIENTS // 2)))
+        assert abs(measured(half, agreement.settings).off) > WARN
+    assert fit.model.shape == (N,)
+    assert all(record.noise == "" for record in fit.history)
+
+
+def test_openers_of_a_noisy_run_put_the_gauge_nowhere() -> None:
+    """Whoever watches puts pieces together: those of the gauge have no place in a model."""
+    made = federation()
+    transcript = made.fit(2, progress=False, record=True).transcript
+    assert made.agreement is not None
+    assert transcript is not None
+    members = Opener(made.agreement).openers(2)
+    watch = Watch(transcript, START, [Observer("coalition", members)])
+    for round in (1, 2):
+        records = [one for one in transcript.records if one.message.header.round == round]
+        (sight,) = watch.follow(round, records)
+        client = min(set(range(CLIENTS)) - members)
+        pieces = sight.pieces(client, published=True)
+        assert pieces is not None
+        assert len(pieces.sent) == N
+        assert sight.seen(client)[0, -1], "the gauge is the last piece of the shard that they own"
+        assert sight.published.all()
 
 
 def test_stations_and_a_state_that_goes_on_draw_the_same() -> None:

@@ -255,7 +255,11 @@ class Watch:
         header, based_on = message.header, message.based_on
         if self._opener is not None:
             opened = self._opener.read(message, self.observers[observer].members)
-            return None if opened is None else _Sent(based_on, *opened[1:], opened[0])
+            if opened is None:
+                return None
+            # Gauge coordinates are noise alone, and none of the model's.
+            values = opened[0][:0] if header.key == self.agreement.gauge else opened[0]
+            return _Sent(based_on, *opened[1:], values)
         segment = self.agreement.segments(header.round)[header.key]
         values = self.agreement.coding.read(message, segment)
         return _Sent(based_on, message.samples, message.steps, values)

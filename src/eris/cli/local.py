@@ -37,6 +37,16 @@ def local(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Remove what an earlier `eris local` made in it first.")
     ] = False,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε of noise that the nodes share (docs/shared-noise.md); default: none."),
+    ] = None,
+    protects: Annotated[
+        str, typer.Option(help="What noise hides: one sample, or one client's data.")
+    ] = "sample",
+    clip: Annotated[
+        float, typer.Option(help="Longest gradient of a sample, or update, that it hides.")
+    ] = 1.0,
     trainer: Annotated[
         str | None, typer.Option(help="module:function that makes your trainer; default: MNIST.")
     ] = None,
@@ -52,6 +62,7 @@ def local(
 
     \b
     eris local 5
+    eris local 8 --epsilon 8 --clip 0.5
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
     """
     from eris.experiments.federations.processes import (
@@ -62,6 +73,7 @@ def local(
         federation_values,
         mnist_shares,
         node_names,
+        noise_values,
         remove,
     )  # fmt: skip
 
@@ -73,9 +85,18 @@ def local(
         nodes, rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed,
         trainer=trainer or MNIST,
     )  # fmt: skip
-    options = _options(option or [])
+    options, count = _options(option or []), samples or 500
+    if epsilon is not None:
+        if trainer is not None:
+            expected = "nothing beside --trainer; say it in the nodes' node.toml"
+            raise InvalidSetting("--epsilon", epsilon, expected)
+        values |= noise_values(epsilon, protects=protects, clip=clip, samples=count, kept=kept)
+        if protects == "sample":
+            options = {"batch_size": count} | options  # one step a round
     if trainer is None:
-        own = mnist_shares(names, samples or 500, seed, console.print, **options)
+        own = mnist_shares(names, count, seed, console.print, **options)
+        for name in names if epsilon is not None else ():
+            own[name]["privacy.data"] = name
     elif samples is None:
         own = {name: {"training.options": options} for name in names}
     else:

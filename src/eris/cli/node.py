@@ -178,6 +178,9 @@ def _show(
                     f"{one['rounds']} rounds in which most other owners included it",
                     soft_wrap=True,
                 )
+        if privacy := own.get("privacy"):
+            told = "; ".join(filter(None, (privacy["abstains"], privacy["said"])))
+            console.print(f"Privacy of {privacy['data']}: {escape(told)}", soft_wrap=True)
     if federation is not None:
         console.print(
             f"Federation: round {federation['round']}, epoch {federation['epoch']} "

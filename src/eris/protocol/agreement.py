@@ -22,6 +22,7 @@ from eris.core.vectors import Indices, Vector
 from eris.protocol.authority.standing import Scheduled
 from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.messages import Header
+from eris.protocol.secure.noising import GAUGE
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 
@@ -167,13 +168,28 @@ class Agreement:
         # As many segments in every shard and turn, so that a segment's name outlives a rotation;
         # where sizes differ by one the last may be empty.
         count = -(-max(sizes) // length)
-        return {
+        found = {
             (shard, i): Segment(
                 shard_map, shard, i, min(i * length, size), min((i + 1) * length, size)
             )
             for shard, size in enumerate(sizes)
             for i in range(count)
         }
+        if settings.noise is not None:  # the gauge: it has none of the model's coordinates
+            last = Segment(shard_map, len(sizes) - 1, count, sizes[-1], sizes[-1])
+            found[last.key] = last
+        return found
+
+    @cached_property
+    def gauge(self) -> Key | None:
+        """The segment of the gauge coordinates, where there is noise."""
+        return None if self.settings.noise is None else self.keys[-1]
+
+    def count(self, round: int, key: Key) -> int:
+        """Values that a client of a secure sum sends of a segment."""
+        if key == self.gauge:
+            return GAUGE
+        return self.coding.size(round, self.segments(round)[key], 0)
 
     def route(self, round: int) -> Route:
         """The way to all shards of a round, one behind the other and so segment after segment."""

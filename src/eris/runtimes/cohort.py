@@ -136,6 +136,8 @@ class Cohort:
             self._end(time, round, phase, out)
         else:
             self._report.included = self.replica.included_in(round)
+            if (found := self.replica.gauge) is not None and found.round == round:
+                self._report.noise = found.warning
             self._forget()
         return out
 
@@ -277,7 +279,7 @@ class Cohort:
     ) -> Iterable[LocalUpdate]:
         """What clients train; with noise per sample, each sample clipped exactly."""
         settings = self.agreement.settings
-        if settings.noise is None or settings.noise.privacy == "client":
+        if settings.noise is None or settings.noise.protects == "client":
             return self.population.updates(clients, models, round, self._noise)
         if not isinstance(self.population, ClippingPopulation):
             expected = "clients that clip single samples (clipped_updates), or protects = client"

@@ -108,9 +108,9 @@ class EventEngine(Clock[Berth]):
                 )
                 raise InvalidSetting(name, rate, expected)
         noise = agreement.settings.noise
-        if noise is not None and noise.privacy == "sample":
+        if noise is not None and noise.protects == "sample":
             expected = "'client' with faults in mid-round, where nobody clips single samples"
-            raise InvalidSetting("protects", noise.privacy, expected)
+            raise InvalidSetting("protects", noise.protects, expected)
         self._vaults = Vaults(agreement.settings)
         self.agreement = agreement.in_view(self._vaults.seat(agreement.view))
 

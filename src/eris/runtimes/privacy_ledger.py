@@ -106,10 +106,10 @@ class PrivacyLedger:
             self._size += written
             self.charges = Charges((*self.charges.whole, *made))
 
-    def was_charged(self, federation: str, round: int) -> bool:
-        """Whether a round must not be trained, in this start or another."""
+    def check(self, charge: NoiseCharge) -> None:
+        """Refuse what would not be charged; charges nothing."""
         with self._locked():
-            return self.charges.find(federation, round) is not None
+            self.charges.check(charge, self.budgets)
 
     def record(self) -> LedgerRecord:
         """What a checkpoint notes."""
@@ -119,18 +119,28 @@ class PrivacyLedger:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         """The file, held by nobody else, and :attr:`charges` as it has them."""
-        new = not self.path.exists()
+        try:
+            new = not self.path.exists()
+            if new and self._size:
+                raise PrivacyLedgerRefused(self.path, "has gone while it was in use")
+            with self._opened() as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if new:
+                    synced(self.path.parent)
+                size = os.fstat(file).st_size
+                if size < self._size:
+                    raise PrivacyLedgerRefused(self.path, "has become shorter while it was in use")
+                if size != self._size:
+                    self.charges = self._read(file, size)
+                    self._size = size
+                yield file
+        except OSError as failed:
+            raise PrivacyLedgerRefused(self.path, f"cannot be used ({failed.strerror})") from failed
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
         file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if new:
-                synced(self.path.parent)
-            size = os.fstat(file).st_size
-            if size < self._size:
-                raise PrivacyLedgerRefused(self.path, "has become shorter while it was in use")
-            if size != self._size:
-                self.charges = self._read(file, size)
-                self._size = size
             yield file
         finally:
             os.close(file)

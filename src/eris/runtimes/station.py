@@ -60,6 +60,8 @@ class Report:
     """The messages that members of this station sent, if they are kept."""
     apart: int | None = None
     """The round after which clients train one after another because a pass was wrong."""
+    noise: str = ""
+    """What is wrong with the noise of the round's sums, if anything."""
     faint: str = ""
     """Of the first client whose update is too small for the agreed precision: what it loses."""
 
@@ -73,7 +75,7 @@ class Report:
         self.traffic.add(other.traffic)
         self.included = other.included if self.included is None else self.included
         self.refused += other.refused
-        self.faint = self.faint or other.faint
+        self.noise, self.faint = self.noise or other.noise, self.faint or other.faint
         self.clients.update(other.clients)
         self.records += other.records
         found = [round for round in (self.apart, other.apart) if round is not None]

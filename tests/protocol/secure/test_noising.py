@@ -38,7 +38,7 @@ K = 50
 
 def planned(**changes: Any) -> SharedNoise:
     usual: dict[str, Any] = {
-        "privacy": "sample", "epsilon": 8, "clip": 1.0, "rounds": 160, "clients": K,
+        "protects": "sample", "epsilon": 8, "clip": 1.0, "rounds": 160, "clients": K,
         "samples": 64, "min_included": 50, "colluders": 1,
     }  # fmt: skip
     return SharedNoise.planned(**usual | changes)
@@ -104,7 +104,7 @@ def test_a_round_is_charged_before_it_is_drawn_and_drawn_once() -> None:
 def test_noise_is_planned_once_and_then_a_number_that_is_agreed() -> None:
     assert NOISE.std == pytest.approx(1.096 * (1 + 2.0**-10), abs=1e-3)
     assert float.fromhex(NOISE.sigma) / NOISE.std == pytest.approx(math.sqrt(48))
-    assert planned(privacy="client").sensitivity == 1.0
+    assert planned(protects="client").sensitivity == 1.0
     readers, openers = NOISE.charges
     assert readers == pytest.approx(7.5924**-2, rel=1e-4)
     assert openers == pytest.approx(48 * readers)
@@ -125,7 +125,7 @@ def test_grids_of_the_rings() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"privacy": "both"}, "privacy is 'both'; expected one of sample, client"),
+        ({"protects": "both"}, "protects is 'both'; expected one of sample, client"),
         ({"epsilon": 0.0}, "epsilon is 0"),
         ({"delta": 1.0}, "delta is 1"),
         ({"clip": math.inf}, "clip is inf"),
@@ -160,7 +160,7 @@ def test_what_breaks_the_promise_is_refused() -> None:
     ):
         with pytest.raises(InvalidSetting, match=complaint):
             NOISE.check(settings)
-    planned(privacy="client").check(agreed(scheme=Masked(RandP(0.1))))
+    planned(protects="client").check(agreed(scheme=Masked(RandP(0.1))))
     with pytest.raises(InvalidSetting, match="min_included is 3; expected at least 4"):
         planned(min_included=3)
     with pytest.raises(InvalidSetting, match="samples of a client is 65"):
@@ -175,7 +175,7 @@ def test_what_is_clipped_is_what_is_sent() -> None:
     sent = sent_rows(coding, 5, 2)(rows)
     for row, part in zip(rows, sent, strict=True):
         assert np.array_equal(part, coding.gather(5, 2, coding.enter(row)))
-    long = client_content(planned(privacy="client", clip=0.5), GRID, sent[0], 64)
+    long = client_content(planned(protects="client", clip=0.5), GRID, sent[0], 64)
     assert math.sqrt(sum(int(a) ** 2 for a in long)) <= 0.5 * 2**GRID.fine_places
 
 

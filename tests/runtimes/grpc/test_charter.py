@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.protocol.authority.charter import differences
 from eris.protocol.codec import encode
 from eris.protocol.messages import Header, Payload, Snapshot
+from eris.protocol.secure.noise_terms import SharedNoise
 from eris.runtimes.grpc.sections import FederationTable
 from eris.tables import settings_of, variable
 from support.node_files import load
@@ -93,18 +95,21 @@ def test_every_agreed_setting_is_in_the_charter(
         "quorum": "4", "close_after": "1", "catch_up_after": "16", "retry_every": "1",
         "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',
         "limit": "0.3", "mask_groups": "2", "secure_sums": '"2 of 3"', "ring_bytes": "6",
-        "colluders": "2",
+        "colluders": "2", "epsilon": "4", "delta": "1e-6", "protects": '"client"', "clip": "2",
+        "most_samples": "9", "most_clients": "6", "sigma": '"0x1p+9"', "of_a_client": '"0x1p+9"',
     }  # fmt: skip
     beside = {"basis": "+kept_fraction = 0.02"}
     beside["mask_groups"] = beside["basis"]
     beside["ring_bytes"] = beside["colluders"] = '+secure_sums = "2 of 3"'
     beside["limit"] = beside["basis"] + '\nrule = "fedavgm"\nlimit = 1'
+    noisy = beside["colluders"] + "\nepsilon = 8\nmost_samples = 8"
+    of_noise = {item.name for item in fields(SharedNoise)} - {"rounds"}
+    beside |= dict.fromkeys({*of_noise, "most_samples", "most_clients"}, noisy)
     assert set(other) == {item.name for item, _ in settings_of(FederationTable)}
     for key, value in other.items():
-        usual = load(tmp_path, federation=beside.get(key, "+"))
-        changed = load(
-            tmp_path, {variable("federation", key): value}, federation=beside.get(key, "+")
-        )
+        tables = {"federation": beside.get(key, "+"), "privacy": 'data = "ward-3"'}
+        usual = load(tmp_path, **tables)
+        changed = load(tmp_path, {variable("federation", key): value}, **tables)
         one, two = (each.charter(each.agreement(1000)) for each in (usual, changed))
         lines = differences(one, two)
         assert len(lines) == 1, lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from eris.runtimes.grpc import keys as node_keys
 from eris.runtimes.grpc import node as node_module
 from eris.runtimes.grpc.node import NetworkNode
 from eris.testing.kills import TIMES
+from support.spellings import spellings
 
 NAMES = ("anna", "ben", "cleo", "dora")
 ROUNDS = 4
@@ -27,11 +27,6 @@ def private(keys: MemberKeys) -> list[bytes]:
     raw = (Encoding.Raw, PrivateFormat.Raw, NoEncryption())
     return [keys.exchange.private_bytes(*raw), keys.signing.private_bytes(*raw),
             keys.process_secret]  # fmt: skip
-
-
-def spellings(secret: bytes) -> list[bytes]:
-    """A secret as a file might have it."""
-    return [secret, secret.hex().encode(), base64.b64encode(secret), repr(secret)[2:-1].encode()]
 
 
 def test_four_nodes_sit_renew_their_keys_and_write_none_down(

@@ -34,7 +34,7 @@ def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
     omissions.rounds.update({(1, 0): 2, (1, 2): 4, (0, 2): 1})
     driver: Any = SimpleNamespace(
         member=member, health=Health(), complete=Event(), results_applied=0, training_seconds=0.0,
-        transport=SimpleNamespace(counters={}), keys=None, omissions=omissions,
+        transport=SimpleNamespace(counters={}), keys=None, privacy=None, omissions=omissions,
     )  # fmt: skip
     seen = shown(driver, name="anna", address="localhost:7400")
     assert seen["messages_refused"] == MOST_REFUSALS + 7

@@ -15,7 +15,7 @@ from eris.data.images import ImageData
 from eris.experiments.federations.processes import fetched_mnist
 from eris.models.lenet import lenet5
 from eris.training.torch import TorchTrainer, evaluate, flatten, normalise, single_threaded
-from eris.training.trainer import LocalUpdate
+from eris.training.trainer import LocalUpdate, PerSampleClip
 
 
 class Mnist:
@@ -47,6 +47,14 @@ class Mnist:
         """One epoch over the member's samples."""
         with single_threaded():
             return self.trainer.update(parameters, round)
+
+    def check_clipping(self, parameters: Vector) -> None:
+        """Refuse a batch that is not all of the member's samples, for noise per sample."""
+        self.trainer.check_clipping(parameters)
+
+    def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
+        """The sum of the member's clipped gradients."""
+        return self.trainer.clipped_update(parameters, round, clip)
 
     def evaluate(self, parameters: Vector) -> Mapping[str, float]:
         """Accuracy on all test images."""

@@ -213,6 +213,20 @@ def federation_values(
     return values if kept == 1 else values | {"federation.kept_fraction": kept}
 
 
+def noise_values(
+    epsilon: float, *, protects: str, clip: float, samples: int, kept: float
+) -> dict[str, Any]:
+    """Settings for shared noise of nodes with so many samples each."""
+    values: dict[str, Any] = {
+        "federation.epsilon": epsilon,
+        "federation.protects": protects,
+        "federation.clip": clip,
+        "federation.most_samples": samples,
+    }
+    # Single samples are clipped without a reference.
+    return values if kept == 1 else values | {"federation.basis": "rotated"}
+
+
 def fetched_mnist(say: Callable[[str], None]) -> ImageData:
     """MNIST, which is fetched if it is not there."""
     try:

@@ -250,6 +250,7 @@ def round_line(
         "busiest": max((sent + received).values(), default=0),
         "seconds": round(seconds, 6),
     }
+    line |= {"noise": record.noise} if record.noise else {}
     return line | ({"reasons": record.refused[:REASONS]} if record.refused else {})
 
 

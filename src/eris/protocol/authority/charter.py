@@ -31,7 +31,17 @@ _NAMES = {
     "scheme.groups": "federation.mask_groups",
     "secure.ring_bytes": "federation.ring_bytes",
     "secure.colluders": "federation.colluders",
+    "noise.epsilon": "federation.epsilon",
+    "noise.delta": "federation.delta",
+    "noise.protects": "federation.protects",
+    "noise.clip": "federation.clip",
+    "noise.samples": "federation.most_samples",
+    "noise.clients": "federation.most_clients",
+    "noise.sigma": "federation.sigma",
+    "noise.of_a_client": "federation.of_a_client",
 }
+_DECIDE_NOISE = {"noise.epsilon", "noise.delta", "noise.protects", "noise.clip", "rounds",
+                 "min_included", "start_with", SECURE, "secure.colluders"}  # fmt: skip
 _KINDS = {kind.__name__: name for name, kind in RULES.items()}
 _KINDS |= {"Masked": "coordinates", "Rotated": "rotated", "Grouped": "rotated"}
 """Parts by the words that ``node.toml`` has for them."""
@@ -54,7 +64,8 @@ def differences(mine: str, theirs: str) -> list[str]:
     except (ValueError, RecursionError):
         return ["the federation's charter is not one that this version of eris can read"]
     keys = sorted(key for key in here.keys() | there.keys() if here.get(key) != there.get(key))
-    lines = [_line(key, here.get(key), there.get(key)) for key in _telling(keys)]
+    noisy = all("noise.epsilon" in flat for flat in (here, there))
+    lines = [_line(key, here.get(key), there.get(key)) for key in _telling(keys, noisy)]
     more = len(lines) - MOST_LINES
     return lines if more <= 0 else [*lines[:MOST_LINES], f"and {more} more differences"]
 
@@ -76,15 +87,16 @@ def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _worded(flat: dict[str, object]) -> dict[str, object]:
-    """Secure sums in the words that ``node.toml`` has for them."""
+    """Secure sums and noise in the words that ``node.toml`` has for them."""
     need, seats = (flat.pop(f"secure.threshold.{name}", None) for name in ("need", "seats"))
-    rest = {key: value for key, value in flat.items() if not re.match(r"secure\..*kind$", key)}
+    kinds = re.compile(r"(secure|noise)\..*kind$")
+    rest = {key: value for key, value in flat.items() if not kinds.match(key)}
     return rest | {SECURE: "none" if need is None else f"{need} of {seats}"}
 
 
-def _telling(keys: list[str]) -> list[str]:
-    """Without differences that follow from others."""
-    follows = set()
+def _telling(keys: list[str], noisy: bool) -> list[str]:
+    """Without differences that follow from others; ``noisy``: both have noise."""
+    follows = {"noise.rounds"}
     if "n" in keys:
         follows.add("initial")  # models of two sizes cannot be equal
     if "scheme.compressor.kept_fraction" in keys:
@@ -96,6 +108,11 @@ def _telling(keys: list[str]) -> list[str]:
         follows |= {key for key in keys if key.startswith("secure.")}
     if SECURE in keys or "secure.colluders" in keys:
         follows |= {"min_included", "quorum"}
+    if "noise.epsilon" in keys and not noisy:
+        follows |= {key for key in keys if key.startswith("noise.") and key != "noise.epsilon"}
+        follows |= {"non_finite", "min_included", "quorum"}
+    if noisy and {*keys} & _DECIDE_NOISE:
+        follows |= {"noise.sigma", "noise.of_a_client"}
     if any(key in ("n", "plan.shards") or key.startswith("scheme.") for key in keys):
         follows.add("segment_size")
     return [key for key in keys if key not in follows]

@@ -72,9 +72,10 @@ class Directory:
 
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
     member is away after ``lease`` seconds of silence. With fewer than ``least_clients`` nothing can
-    be published: there is no new view until they are back, for every one costs rounds. With
-    ``seats`` (secure sums) members join with keys, and views say who helps each shard. ``entropy``
-    are random characters that nobody else has, new ones for every start.
+    be published: there is no new view until they are back, for every one costs rounds. A view has
+    at most ``most_clients``; who joins beyond them follows. With ``seats`` (secure sums) members
+    join with keys, and views say who helps each shard. ``entropy`` are random characters that
+    nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
@@ -94,6 +95,7 @@ class Directory:
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
         *,
+        most_clients: int = MOST_MEMBERS,
         seats: int = 0,
         entropy: str,
     ) -> None:
@@ -111,7 +113,7 @@ class Directory:
             raise InvalidSetting("seats", seats, f"0 to {MOST_SEATS} helpers of a shard")
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
-        self.least_clients, self.seats = least_clients, seats
+        self.least_clients, self.most_clients, self.seats = least_clients, most_clients, seats
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
         self.stale = ""
@@ -316,6 +318,7 @@ class Directory:
         lease: float,
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
+        most_clients: int = MOST_MEMBERS,
         seats: int = 0,
         entropy: str,
     ) -> Directory:
@@ -325,7 +328,7 @@ class Directory:
         """
         directory = cls(
             charter, sizes, start_with, lease, lookahead, least_clients,
-            seats=seats, entropy=entropy,
+            most_clients=most_clients, seats=seats, entropy=entropy,
         )  # fmt: skip
         try:
             begun_with = state["charter"]
@@ -436,7 +439,8 @@ class Directory:
             return False
         self._unsettled = False
         here = [n for n, member in enumerate(self._members) if member.here]
-        clients = tuple(number for number in here if self._members[number].client)
+        trained = [number for number in here if self._members[number].client]
+        clients = tuple(trained[: self.most_clients])
         if len(clients) < self.least_clients:
             return False
         if not clients or (not self._views and len(here) < self.start_with):

@@ -16,7 +16,6 @@ from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Outgoing, Refusal
-from eris.protocol.round.client import Prepared
 from eris.protocol.round.dispatch import Dispatch
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
@@ -58,8 +57,16 @@ class Giving:
         since others know it by keys that it has no more."""
         if self._node.me not in self._view.client_set:
             return False
-        trains = self._node.client.sender.trains(max(1, self.round))
-        return not trains or self._ownership.abstains(self.round)
+        sender, round = self._node.client.sender, max(1, self.round)
+        if self.dispatch is None and sender.drew(round):
+            return True
+        return not sender.trains(round) or self._ownership.abstains(self.round)
+
+    @property
+    def _bound(self) -> bool:
+        """Whether nothing else can be trained for the round: a part of an update has left, or its
+        noise is drawn."""
+        return self.given == self.round or self._node.client.sender.drew(self.round)
 
     def train(self) -> Job:
         """What to train; what comes of it is bound to the versions that its model has now."""
@@ -74,9 +81,11 @@ class Giving:
     ) -> bool:
         """Take in what was trained; returns whether there is something to give."""
         based_on = self._trained_from
+        if not self._useful(based_on):  # before noise is drawn for it, which costs
+            return False
         prepared = self._node.client.prepare(update, samples, steps, based_on, content)
-        self.dispatch = Dispatch(prepared) if self._useful(prepared) else None
-        return self.dispatch is not None
+        self.dispatch = Dispatch(prepared)
+        return True
 
     def take(self, over: Callable[[Key], bool], waits: Callable[[int], bool]) -> list[Key]:
         """The next segments that may go (:class:`~eris.protocol.round.dispatch.Dispatch`)."""
@@ -97,7 +106,7 @@ class Giving:
         """Nothing was heard of these segments: send them again, or say that nothing will come."""
         if self.dispatch is not None:
             self.dispatch.drop()
-            if self.given != self.round and not self._useful(self.dispatch.prepared):
+            if not self._bound and not self._useful(self.dispatch.prepared.pieces):
                 self.dispatch = None  # to be trained again
         silent = [key for key in keys if self._silent(key)]
         sent = [] if silent == keys else self.contributions(keys)
@@ -107,7 +116,7 @@ class Giving:
         """Whether nothing of a segment leaves in this round any more."""
         if self.abstains or not self._node.client.sender.gives(self.round, key[0]):
             return True
-        return self.given == self.round and self.dispatch is not None and not self._fresh(key)
+        return self._bound and self.dispatch is not None and not self._fresh(key)
 
     def _fresh(self, key: Key) -> bool:
         """Whether a segment is still as it was when the update was trained."""
@@ -115,10 +124,12 @@ class Giving:
         prepared = self.dispatch.prepared
         return key in prepared.pieces and self._node.client.fits(prepared, key)
 
-    def _useful(self, prepared: Prepared) -> bool:
-        """Whether there is somebody to give a part of an update to, of a segment as it was."""
-        owners, fits = self._view.owners, self._node.client.fits
-        return any(owners[key[0]] != NOBODY and fits(prepared, key) for key in prepared.pieces)
+    def _useful(self, keys: Iterable[Key]) -> bool:
+        """Whether one of these segments has an owner, and is as it was when training began."""
+        owners, versions = self._view.owners, self._node.replica.versions
+        return any(
+            owners[key[0]] != NOBODY and versions[key] == self._trained_from[key] for key in keys
+        )
 
     def _excuse(self, key: Key, now: float) -> list[Outgoing]:
         """Tell a segment's owner that nothing comes of this client."""

@@ -102,7 +102,7 @@ class Helping:
         header, terms, agreement = request.header, self.helper.terms, self._agreement
         round, key = header.round, header.key
         place = place_of(agreement, round, header.shard)
-        count = agreement.coding.size(round, agreement.segments(round)[key], 0)
+        count = agreement.count(round, key)
         shape = SegmentShape(place, header.segment, 0, count, terms.ring_bytes)
         asked = read_closing(request.data, request.included, shape, seats.owner, seats.helpers)
         said, signature = asked.statement, asked.signature

@@ -25,6 +25,8 @@ from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import CLOSED_BYTES, DIGEST_BYTES
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.round.evidence import State
+from eris.protocol.secure import gauge
+from eris.protocol.secure.gauge import Gauge
 from eris.protocol.settings import starting_model
 
 
@@ -52,6 +54,8 @@ class Replica:
         self.orphaned: set[Key] = set()
         """Those of them whose last result died with its owner when training was over: nothing came
         after it, and an earlier state is what all others have."""
+        self.gauge: Gauge | None = None
+        """What the last result of the gauge coordinates says of its noise."""
         self.horizon: float = math.inf
         """The last round whose results may be applied; later ones wait."""
         self._digests: dict[Key, bytes] = {}
@@ -219,7 +223,10 @@ class Replica:
         if len(result.included) < least:
             found = f"names {len(result.included)} clients; expected at least {least}"
             raise MalformedMessage("result.included", found)
-        values = self.agreement.coding.published(result, self._segment(result))
+        if result.header.key == self.agreement.gauge:
+            values = gauge.read(result)
+        else:
+            values = self.agreement.coding.published(result, self._segment(result))
         limit = self.agreement.settings.precision.value_range
         if kernels.count_refused(values, limit * (1 + 2.0**-20)):  # a mean may round up
             raise MalformedMessage("result.payload.data", f"holds values beyond ±{limit:g}")
@@ -227,7 +234,10 @@ class Replica:
     def _apply(self, result: Result) -> None:
         key, round = result.header.key, result.header.round
         if result.payload is not None:
-            self._replay(result)
+            if key == self.agreement.gauge:
+                self.gauge = gauge.measured(result, self.agreement.settings)
+            else:
+                self._replay(result)
             self.updates[key] += 1
             self._closed[key] = result.closed
         self._move_to(key, round)

@@ -232,6 +232,10 @@ class Sender:
         """Whether it contributes to any."""
         return True
 
+    def drew(self, round: int) -> bool:
+        """Whether noise of a round was drawn here: nothing is trained for it any more."""
+        return False
+
     def bind(self, round: int, replica: Replica) -> None:
         """An update is trained now, from what the replica holds."""
 
@@ -456,5 +460,7 @@ class Reader:
         segments = self.agreement.segments(round)
         for result in results:
             if result.payload is None or self.agreement.settings.rule.values_mixed(3) != 3:
+                continue
+            if result.header.key == self.agreement.gauge:
                 continue
             yield result, self.coding.published(result, segments[result.header.key])

@@ -80,13 +80,13 @@ class NoiseCharge:
     ) -> NoiseCharge:  # fmt: skip
         """What a round costs a client with so many samples."""
         readers, openers = noise.charges
-        factors = {"sample": (1, samples**2), "client": (4, 1)}[noise.privacy]
+        factors = {"sample": (1, samples**2), "client": (4, 1)}[noise.protects]
         amounts: dict[str, Amount] = {
             level: (factor * readers, factor * openers)
             for level, factor in zip(LEVELS, factors, strict=True)
         }
         return cls(
-            federation, epoch, round, model.hex(), noise.privacy, tag.hex(), amounts,
+            federation, epoch, round, model.hex(), noise.protects, tag.hex(), amounts,
             min_included, colluders, noise.of_a_client, grid.places, noise.delta,
             sampling_rate=noise.sampling_rate,
         )  # fmt: skip
@@ -304,17 +304,26 @@ class Charges:
         standing = replace(charge, amounts=amounts, tag="", sampling_rate=rate)
         return [replace(standing, stands_for=self.torn)]
 
+    def epsilons(
+        self, budget: PrivacyBudget, each: Mapping[str, Amount], sampling_rate: float = 1.0
+    ) -> Amount:
+        """What an account has cost so far: ε of readers, and of an owner with its helpers."""
+        readers, openers = (
+            self.releases(budget.level, side, each[budget.level], sampling_rate)
+            .epsilon(budget.delta)
+            for side in (0, 1)
+        )  # fmt: skip
+        return readers, openers
+
     def said(
         self, budget: PrivacyBudget, each: Mapping[str, Amount], sampling_rate: float = 1.0
     ) -> str:
         """Both figures of an account, and how many rounds of a charge it has and had."""
-        found = [
-            self.releases(budget.level, side, each[budget.level], sampling_rate) for side in (0, 1)
-        ]
-        readers, openers = (releases.epsilon(budget.delta) for releases in found)
+        readers, openers = self.epsilons(budget, each, sampling_rate)
+        found = self.releases(budget.level, 0, each[budget.level], sampling_rate)
         colluders = min((charge.colluders for charge in self.whole), default=0)
         total = len(self) + int(self.rounds_left(each, [budget], sampling_rate))
-        how = ", by RDP: noise or batches have changed" if found[0].changed else ""
+        how = ", by RDP: noise or batches have changed" if found.changed else ""
         return (
             f"ε ≤ {readers:.2f} for anyone who sees results and has up to {colluders} colluders; "
             f"ε ≤ {openers:.1f} if the shard's owner and its helpers collude "
@@ -349,11 +358,11 @@ def _short(delta: float) -> str:
     return f"{delta:g}".replace("e-0", "e-")
 
 
-def data_name(name: str) -> str:
+def data_name(name: str, setting: str = "data") -> str:
     """The name of a data set, if there is one that a file can bear."""
     if not name or len(name) > 100 or not all(c.isalnum() or c in "-_." for c in name):
         expected = (
             "a name of letters, digits, - _ and .: its ledger bears it, and budgets belong to data"
         )
-        raise InvalidSetting("data", name, expected)
+        raise InvalidSetting(setting, name, expected)
     return name

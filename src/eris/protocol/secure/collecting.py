@@ -17,6 +17,7 @@ from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
 from eris.protocol.schemes.scheme import Asking, Collector, Desk
+from eris.protocol.secure import gauge
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.opening import Deposits, Opening
 from eris.protocol.secure.seats import bitmap
@@ -157,7 +158,7 @@ class SecureCollector(Collector):
         coding = desk.agreement.coding
         self._coding, self._round, self._segment, self._desk = coding, round, segment, desk
         self.sample_steps, self._opened = 0, None
-        self._count = coding.size(round, segment, 0)
+        self._count = desk.agreement.count(round, segment.key)
         place = place_of(desk.agreement, round, segment.shard)
         self._place, self._one = place, None
         self._asked: tuple[int, ...] | None = None
@@ -274,7 +275,10 @@ class SecureCollector(Collector):
         if self._opened is None:
             return None
         self.sample_steps = self._opened.sample_steps
-        return self._coding.publish(self._published(self._opened), self._round)
+        mean = self._published(self._opened)
+        if self._segment.key == self._desk.agreement.gauge:
+            return gauge.written(mean)
+        return self._coding.publish(mean, self._round)
 
     def _published(self, opened: OpenedSum) -> Vector:
         settings, terms = self._desk.agreement.settings, self._desk.terms

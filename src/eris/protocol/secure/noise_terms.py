@@ -18,6 +18,8 @@ Level = Literal["sample", "client"]
 """What is hidden: whether one sample of one client took part, or one client's whole data."""
 RESERVE = 1 + 2.0**-10
 """Charged for a sample beside its clip: gradients as computed, of honest models."""
+USUALLY_IN = 0.9
+"""The share of clients that a round with noise counts on."""
 FINE_BITS = (10, 20)
 """Binary places of the fine grid beyond the ring's: at least, and as many as are of use."""
 
@@ -52,7 +54,7 @@ class SharedNoise:
     (1.097, NoiseGrid(places=33, fine_bits=20), 19)
     """
 
-    privacy: Level
+    protects: Level
     epsilon: float
     clip: float
     rounds: int
@@ -65,30 +67,30 @@ class SharedNoise:
 
     @classmethod
     def planned(
-        cls, privacy: Level, epsilon: float, *, clip: float, rounds: int, clients: int,
+        cls, protects: Level, epsilon: float, *, clip: float, rounds: int, clients: int,
         samples: int, min_included: int, colluders: int, delta: float = 1e-5,
         sampling_rate: float = 1.0,
     ) -> SharedNoise:  # fmt: skip
         """The least noise that keeps the promise where every sum is of ``min_included`` at least
         and a reader has up to ``colluders``."""
         plan = NoisePlan(epsilon, rounds, min_included, colluders, delta, sampling_rate)
-        sigma = math.nextafter(sensitivity(privacy, clip) * plan.sigma, math.inf)
+        sigma = math.nextafter(sensitivity(protects, clip) * plan.sigma, math.inf)
         each = math.nextafter(sigma / math.sqrt(plan.honest), math.inf)
         return cls(
-            privacy, epsilon, clip, rounds, clients, samples, sigma.hex(), each.hex(), delta,
+            protects, epsilon, clip, rounds, clients, samples, sigma.hex(), each.hex(), delta,
             sampling_rate,
         )  # fmt: skip
 
     def __post_init__(self) -> None:
-        if self.privacy not in get_args(Level):
-            raise InvalidSetting("privacy", self.privacy, one_of(get_args(Level), self.privacy))
+        if self.protects not in get_args(Level):
+            raise InvalidSetting("protects", self.protects, one_of(get_args(Level), self.protects))
         above = "a finite number above 0"
         require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, above)
         require(0 < self.clip < math.inf, "clip", self.clip, above)
         require(0 < self.delta < 1, "delta", self.delta, "a number in (0, 1)")
         rate = self.sampling_rate
         require(0 < rate <= 1, "sampling_rate", rate, "a number in (0, 1]")
-        if rate < 1 and self.privacy != "sample":
+        if rate < 1 and self.protects != "sample":
             expected = (
                 "1 where whole clients are protected: who takes part in a round is drawn in public"
             )
@@ -111,12 +113,12 @@ class SharedNoise:
     @property
     def sensitivity(self) -> float:
         """Δ: how far the sum moves at most, as it is charged."""
-        return sensitivity(self.privacy, self.clip)
+        return sensitivity(self.protects, self.clip)
 
     @property
     def largest(self) -> float:
         """The largest magnitude of a coordinate of one client."""
-        return self.clip * (self.samples if self.privacy == "sample" else 1)
+        return self.clip * (self.samples if self.protects == "sample" else 1)
 
     @property
     def charges(self) -> tuple[float, float]:
@@ -134,18 +136,18 @@ class SharedNoise:
         """
         most = self.samples
         require(1 <= samples <= most, "samples of a client", samples, f"1 to the agreed {most}")
-        return 1.0 if self.privacy == "sample" else samples / most
+        return 1.0 if self.protects == "sample" else samples / most
 
     def divisor(self, samples: float) -> float:
         """What an opened sum, of clients with so many samples in all, is divided by for a mean,
         in units of values."""
-        return self.sampling_rate * samples if self.privacy == "sample" else samples / self.samples
+        return self.sampling_rate * samples if self.protects == "sample" else samples / self.samples
 
     def bounds(self, included: int, grid: NoiseGrid) -> tuple[float, float]:
         """The largest magnitude of a word for one sample, and what a sum of so many clients may
         have besides, noise above all."""
-        each = self.clip if self.privacy == "sample" else 0.0
-        whole = 0.0 if self.privacy == "sample" else included * self.clip
+        each = self.clip if self.protects == "sample" else 0.0
+        whole = 0.0 if self.protects == "sample" else included * self.clip
         beyond = whole + SPAN * self.std * math.sqrt(included)
         return math.ldexp(each, grid.places), math.ldexp(beyond, grid.places) + included / 2
 
@@ -161,15 +163,11 @@ class SharedNoise:
     def check(self, settings: Settings) -> None:
         """Refuse what breaks the promise, or does not go together with it."""
         if settings.secure is None:
-            raise InvalidSetting(
-                "secure_sums", "none",
-                'some, such as "2 of 3": without them an owner reads single contributions, and '
-                "noise that is shared protects none (local noise does: method fedavg-ldp)",
-            )  # fmt: skip
+            raise without_secure_sums()
         if settings.non_finite != "zero":
             expected = "'zero': a client that sends nothing tells that its data did it"
             raise InvalidSetting("non_finite", settings.non_finite, expected)
-        if self.privacy == "sample" and settings.scheme.shifted:
+        if self.protects == "sample" and settings.scheme.shifted:
             expected = (
                 "False with noise per sample, which clips gradients and no differences; masks "
                 "without a reference, rotated ones among them, work"
@@ -192,6 +190,26 @@ class SharedNoise:
         self.grid(settings.secure.ring_bytes, settings.precision.fraction_bits)
 
 
-def sensitivity(privacy: Level, clip: float) -> float:
+def without_secure_sums() -> InvalidSetting:
+    """Why noise is refused that nobody would share."""
+    expected = (
+        'some, such as "2 of 3": without them an owner reads single contributions, and noise that '
+        "is shared protects none (local noise does: method fedavg-ldp)"
+    )
+    return InvalidSetting("secure_sums", "none", expected)
+
+
+def usually_included(clients: int) -> int:
+    """The fewest clients of a sum that a federation of so many counts on, unless it says others.
+
+    Each client's noise is for a sum of the fewest: the fewer, the more of it.
+
+    >>> usually_included(50), usually_included(5)
+    (45, 5)
+    """
+    return math.ceil(USUALLY_IN * clients)
+
+
+def sensitivity(protects: Level, clip: float) -> float:
     """How far a sum moves if one sample, or one client, counts as 0, as it is charged."""
-    return clip * RESERVE if privacy == "sample" else clip
+    return clip * RESERVE if protects == "sample" else clip

@@ -69,7 +69,8 @@ class SharedNoising:
         self._std = math.ldexp(noise.std, grid.places)
         self._grid, self._federation, self._charge = grid, federation, charge
         self._chain_key, self._rate = chain_key, noise.sampling_rate
-        self._last = -1
+        self.last = -1
+        """The last round whose noise was drawn."""
         self.gauge: NDArray[np.int64] = np.zeros(0, np.int64)
         """The last round's words of the gauge coordinates."""
 
@@ -93,7 +94,7 @@ class SharedNoising:
         digest = content_digest(whole, self._std, self._grid.places, fine)
         keys = NoiseKeys.of(self._chain_key, self._federation, round, digest)
         self._charge(round, noise_tag(keys))
-        self._last = round
+        self.last = round
         drawn = keys.add(whole, self._std, fine)
         self._chain_key = next_chain_key(self._chain_key)
         self._examine(drawn, whole)
@@ -101,7 +102,7 @@ class SharedNoising:
         return drawn[: len(content)]
 
     def _check_new(self, round: int) -> None:
-        if round <= self._last:
+        if round <= self.last:
             raise ErisError(
                 f"noise of round {round} was drawn, or a later one's: words are kept and sent "
                 "again as they are, never drawn twice"
@@ -178,9 +179,9 @@ def _squares(drawn: Content, content: Content, unit: float) -> float:
     return total
 
 
-def gauged(opened: NDArray[np.int64], included: int, noise: SharedNoise, grid: NoiseGrid) -> float:
-    """:func:`spread` of the gauge coordinates of an opened sum: everyone can look, at no cost.
-
-    It finds mistakes, not liars.
-    """
+def gauged(
+    opened: NDArray[np.int64] | NDArray[np.float64], included: int, noise: SharedNoise,
+    grid: NoiseGrid,
+) -> float:  # fmt: skip
+    """:func:`spread` of the gauge coordinates of an opened sum, in units of the grid."""
     return spread(opened, math.ldexp(noise.std, grid.places) * math.sqrt(included))

@@ -6,7 +6,7 @@ masked for no other. A contribution that is sent again is the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,8 @@ class SecureSender(Sender):
         """What the update of the current round is masked by."""
         self.charge: Charge = lambda round, tag: None
         """Told of every round before its noise is drawn; a node's is its ledger's."""
+        self.allows: Callable[[int], bool] = lambda round: True
+        """Whether noise may be drawn for a round; a node's ledger says so."""
         self._noising: SharedNoising | None = None
         self._drawn_for = -1
 
@@ -112,8 +114,18 @@ class SecureSender(Sender):
 
     def trains(self, round: int) -> bool:
         """Whether there is a shard to which this client contributes in a round."""
-        owners = self.agreement.view_at(round).owners
-        return any(self.gives(round, shard) for shard in range(len(owners)))
+        view, noise = self.agreement.view_at(round), self.agreement.settings.noise
+        if noise is not None:
+            # Of more clients than was agreed a sum could wrap, and rounding could tell.
+            if len(view.clients) > noise.clients:
+                return False
+            if not self.drew(round) and not self.allows(round):
+                return False
+        return any(self.gives(round, shard) for shard in range(len(view.owners)))
+
+    def drew(self, round: int) -> bool:
+        """Whether noise of a round was drawn here: nothing is trained for it any more."""
+        return self._noising is not None and self._noising.last == round
 
     def bind(self, round: int, replica: Replica) -> None:
         """An update is trained now, from what the replica holds: it gets a root of its own."""
@@ -171,16 +183,22 @@ class SecureSender(Sender):
         """By segment: what is masked, of one draw over all that is sent."""
         settings = self.agreement.settings
         grid = noise.grid(self._terms.ring_bytes, settings.precision.fraction_bits)
-        if noise.privacy == "client":
+        if noise.protects == "client":
             content = client_content(noise, grid, np.concatenate([*pieces.values()]), samples)
         elif content is None:
             expected = "one that clips single samples (clipped_update), as noise per sample needs"
             raise InvalidSetting(f"training of {self.name}", "an update without content", expected)
-        words, at, cut = self._noising_of(noise, round).words(content, round), 0, {}
+        count = sum(map(len, pieces.values()))
+        if content.dtype != np.int64 or content.shape != (count,):
+            found = f"{content.dtype} array of shape {content.shape}"
+            raise InvalidSetting(f"content of {self.name}", found, f"{count} int64 values")
+        noising = self._noising_of(noise, round)
+        words, at, cut = noising.words(content, round), 0, {}
         for name, piece in pieces.items():
             cut[name] = words[at : at + len(piece)]
             at += len(piece)
-        return cut
+        assert self.agreement.gauge is not None
+        return cut | {self.agreement.gauge: noising.gauge}
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
@@ -205,13 +223,13 @@ class SecureSender(Sender):
             words = plain_words(values, training.samples, places)
         head = plain_head(words, training.samples, training.steps)
         if training.view.owners[segment.shard] == self.me:
-            return _ring(len(piece), write_own(training.model, head, words))
+            return _ring(len(words), write_own(training.model, head, words))
         place = place_of(self.agreement, round, segment.shard)
         seeds, escrow = self._escrow(training, place)
         size = self._terms.ring_bytes
-        shape = SegmentShape(place, segment.number, based_on, len(piece), size)
+        shape = SegmentShape(place, segment.number, based_on, len(words), size)
         return _ring(
-            len(piece), write_masked(mask(head, words, training.root, shape, seeds), escrow)
+            len(words), write_masked(mask(head, words, training.root, shape, seeds), escrow)
         )
 
     def _escrow(self, training: Training, place: ShardRound) -> tuple[dict[int, bytes], Escrow]:

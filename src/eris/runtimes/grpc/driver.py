@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,10 +32,11 @@ from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.keys import NodeKeys
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.omissions import NAMED_AT, Omissions
+from eris.runtimes.grpc.privacy import REFUSALS, NodePrivacy
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.transport import Transport
-from eris.training.trainer import Learner, StatefulTrainer, as_update
+from eris.training.trainer import Learner, LocalUpdate, StatefulTrainer, as_update
 
 _log = logging.getLogger("eris.node")
 
@@ -52,10 +54,11 @@ class Driver:
         recorder: Recorder | None,
         limits: Limits,
         keys: NodeKeys | None = None,
+        privacy: NodePrivacy | None = None,
     ) -> None:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
-        self.keys = keys
+        self.keys, self.privacy = keys, privacy
         self.omissions = Omissions()
         self.training_seconds, self.results_applied = 0.0, 0
         self.round_begun = asyncio.Event()
@@ -183,7 +186,8 @@ class Driver:
     def _send(self, out: Sequence[Outgoing]) -> None:
         view = self.member.agreement.view
         stayed = self.member.node.stayed
-        if self.recorder is not None:
+        # Words with noise are not written down: on a stolen disk they are without masks.
+        if self.recorder is not None and self.privacy is None:
             for own in stayed:
                 self.recorder.sent(time.time(), (self.member.me,), encode(own))
         stayed.clear()
@@ -251,20 +255,21 @@ class Driver:
         try:
             made = await self._made(job)
             update = as_update(made, name, len(job.model), self._note_cast)
+            if self.privacy is not None:
+                update = self.privacy.weighed(update)
             metrics = _shown(update.metrics)
         except TrainingFails:
             raise
         except Exception as error:
             async with self.moving:
-                self._gave_nothing(job.round, error)
+                self._gave_nothing(job, error)
             return
         self.training_seconds = time.monotonic() - began
         async with self.moving:
             try:
-                out = self.member.trained(update.vector, int(update.samples),
-                                          int(update.steps), self._now())  # fmt: skip
+                out = self._handed_over(update)
             except ErisError as error:
-                self._gave_nothing(job.round, error)
+                self._gave_nothing(job, error)
                 return
             self.health.gave()
             # What a trainer was given is what it had when the round began.
@@ -280,7 +285,10 @@ class Driver:
     async def _made(self, job: Job) -> object:
         """What the user's code returns; while it takes long, that is said now and then."""
         self.health.began(time.monotonic())
-        work = asyncio.ensure_future(in_thread(self.learner.update, job.model, job.round))
+        train: Callable[[], object] = partial(self.learner.update, job.model, job.round)
+        if self.privacy is not None:
+            train = partial(self.privacy.update, self.learner, job)
+        work = asyncio.ensure_future(in_thread(train))
         try:
             while True:
                 pause = self.health.wait(job.round, time.monotonic())
@@ -292,15 +300,29 @@ class Driver:
         finally:
             work.cancel()
 
-    def _gave_nothing(self, round: int, error: Exception) -> None:
+    def _handed_over(self, update: LocalUpdate) -> list[Outgoing]:
+        """Give the member what was trained; what its ledger refuses is no failure of training."""
+        try:
+            return self.member.trained(update.vector, int(update.samples), int(update.steps),
+                                       self._now(), update.content)  # fmt: skip
+        except REFUSALS as refused:
+            assert self.privacy is not None
+            self.privacy.refuse(self.member.round, refused)
+            return self.member.failed(self._now())
+
+    def _gave_nothing(self, job: Job, error: Exception) -> None:
         """Training failed, or what it gave cannot be combined: the round goes on without it."""
         told = str(error) if isinstance(error, ErisError) else f"{type(error).__name__}: {error}"
-        event(_log, logging.ERROR, "training failed", round=round, error=told)
+        event(_log, logging.ERROR, "training failed", round=job.round, error=told)
         if not isinstance(error, ErisError):
             _log.error("the trainer raised", exc_info=error)
-        self.journal.write("training failed", round=round, error=told)
-        self.health.failed(round, told)
-        self._after(self.member.failed(self._now()))
+        self.journal.write("training failed", round=job.round, error=told)
+        self.health.failed(job.round, told)
+        instead = None if self.privacy is None else self.privacy.nothing(job)
+        if instead is not None and not self.member.node.client.sender.drew(job.round):
+            self._after(self._handed_over(instead))
+        else:
+            self._after(self.member.failed(self._now()))
 
     def _note_cast(self, text: str) -> None:
         if self._first("cast"):
@@ -310,7 +332,7 @@ class Driver:
     def _note_faint(self) -> None:
         """Say once that updates are too small for the agreed precision."""
         lost = self.member.node.client.sender.lost
-        if lost and self._first("faint"):
+        if lost and self.privacy is None and self._first("faint"):
             event(_log, logging.WARNING, "update too small", lost=round(lost, 4),
                   remedy="a smaller value_range has a finer grid")  # fmt: skip
 
@@ -348,6 +370,10 @@ class Driver:
             }
             event(_log, logging.INFO, "round over", **summary)
             self.journal.write("round", **summary)
+            gauge = member.node.replica.gauge
+            if gauge is not None and gauge.round == self._round and gauge.warning:
+                event(_log, logging.WARNING, "noise", problem=gauge.warning)
+                self.journal.write("noise", round=gauge.round, problem=gauge.warning)
         self._seen = {round: who for round, who in self._seen.items() if round >= member.round}
         self._round, self._began = member.round, now
         if self.keys is not None:

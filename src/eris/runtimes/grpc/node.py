@@ -20,6 +20,7 @@ from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
+from eris.protocol.secure.sending import SecureSender
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
@@ -38,6 +39,7 @@ from eris.runtimes.grpc.parts import (
     renewed_after,
     transport_limits,
 )
+from eris.runtimes.grpc.privacy import NodePrivacy, check_learner
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
@@ -75,7 +77,10 @@ class NetworkNode:
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
         self.initial = learners.initial_model(self.learner)
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
+        if self.agreed.noise is not None and settings.node.client:
+            check_learner(self.learner, self.agreed.noise, self.initial)
         rehearse(self.agreed)
+        self._privacy: NodePrivacy | None = None
         self._keys: NodeKeys | None = None
         self.address = settings.address
         self._stopping = asyncio.Event()
@@ -96,6 +101,10 @@ class NetworkNode:
             memory = self._memory = Memory(self.folder)
             self._checkpoints = Checkpoints(self.folder, self.agreed.fingerprint, memory)
             self._checkpoints.check()
+            if self.agreed.noise is not None and self.settings.node.client:
+                noted = storage.about(self._checkpoints.path)
+                table = self.settings.privacy
+                self._privacy = NodePrivacy(self.agreed, table, self.folder, noted)
             if self.agreed.secure is not None:
                 self._keys = NodeKeys(self.identity, self.agreed, self.folder)
             hosts = self.settings.membership.host_directory
@@ -246,6 +255,10 @@ class NetworkNode:
         recorder = None
         if self.settings.observe.record:
             recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
+        sender = member.node.client.sender
+        if self._privacy is not None and isinstance(sender, SecureSender):
+            views = joined.standing.views
+            self._privacy.attach(sender, self._memory.run, views, self.journal)
         training = self.settings.training
         return Driver(
             member,
@@ -256,6 +269,7 @@ class NetworkNode:
             recorder,
             Limits(message_bytes=self.settings.message_bytes(self.agreed)),
             self._keys,
+            self._privacy,
         )
 
     async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:
@@ -378,6 +392,8 @@ class NetworkNode:
         self.journal.write("finished", round=rounds, metrics=metrics, model=digest, **told)
         event(_log, logging.ERROR if problem else logging.INFO, "finished",
               rounds=rounds, **metrics, **told)  # fmt: skip
+        if self._privacy is not None:
+            self._privacy.tell()
         if problem:
             self._failure = ErisError(f"training is over, but {problem}")
         return digest

@@ -58,7 +58,7 @@ class NodeState:
     ``left_out_alone`` has, by owner, the most rounds in which it alone left out one client that
     most other owners included. A node is ``ready``
     once it is a member with a view and has caught up, and as long as its training works; otherwise
-    ``reason`` says what is missing.
+    ``reason`` says what is missing. The last four are None where there is no noise.
     """
 
     name: str = ""
@@ -81,6 +81,10 @@ class NodeState:
     checkpoint_age_seconds: float | None = None
     training_seconds: float = 0.0
     training_for_seconds: float = 0.0
+    epsilon_readers: float | None = None
+    epsilon_openers: float | None = None
+    privacy_rounds_left: int | None = None
+    noise_off: float | None = None
 
     def mapping(self) -> dict[str, Any]:
         """As a status."""
@@ -99,8 +103,10 @@ def shown(
         for pair, rounds in driver.omissions.rounds.most_common()
         for owner, client in [view.named(pair)]
     ]
-    behind = member.phase is Phase.CATCHING_UP
+    behind, gauge = member.phase is Phase.CATCHING_UP, node.replica.gauge
     problem = "catching up with the others" if behind else health.problem(now)
+    if problem and driver.privacy is not None and not behind:
+        problem = "training has a problem; this node's log says which"  # it may tell of data
     seen = NodeState(
         name=name,
         phase=member.phase.value,
@@ -122,6 +128,7 @@ def shown(
         checkpoint_age_seconds=None if saved_at is None else now - saved_at,
         training_seconds=driver.training_seconds,
         training_for_seconds=health.training_for(now),
+        noise_off=None if gauge is None else gauge.off,
     )
     owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
     seats = {}
@@ -134,6 +141,7 @@ def shown(
     return (
         seats
         | seen.mapping()
+        | ({} if driver.privacy is None else driver.privacy.shown())
         | {
             "address": address,
             "rounds": member.rounds,
@@ -158,6 +166,10 @@ GAUGES = {
     "checkpoint_age_seconds": "Seconds since the last checkpoint.",
     "training_seconds": "Seconds that the last update took.",
     "training_for_seconds": "Seconds that the update under way has taken.",
+    "epsilon_readers": "ε that this node's data has cost so far, towards readers of results.",
+    "epsilon_openers": "The same towards an owner that its helpers open contributions for.",
+    "noise_off": "Standard deviations by which the size of the last sum's noise is off.",
+    "privacy_rounds_left": "Rounds for which the budget of this node's data is enough.",
 }
 COUNTERS = {
     "messages_refused": "Messages of peers that were refused, and refusals of own contributions.",

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from eris.core.errors import ErisError
-from eris.protocol.authority.directory import Directory
+from eris.protocol.authority.directory import MOST_MEMBERS, Directory
 from eris.protocol.authority.history import ANEW
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.settings import Settings
@@ -46,6 +46,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "lease": settings.membership.lease,
         "least_clients": max(agreed.quorum, agreed.min_included),
         "entropy": secrets.token_hex(32),
+        "most_clients": MOST_MEMBERS if agreed.noise is None else agreed.noise.clients,
         "seats": 0 if agreed.secure is None else agreed.secure.threshold.seats,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))

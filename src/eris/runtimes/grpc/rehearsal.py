@@ -20,6 +20,7 @@ from eris.protocol.codec import decode, encode
 from eris.protocol.messages import Outgoing
 from eris.protocol.round.member import Member
 from eris.protocol.secure.certified import KeyStatement
+from eris.protocol.secure.noise_terms import SharedNoise
 from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
 from eris.protocol.view import Seating, View
@@ -40,9 +41,15 @@ def rehearse(settings: Settings) -> None:
     count, secure = 2, settings.secure
     if secure is not None:
         count = max(secure.threshold.seats + 1, secure.least_included)
+    noise = settings.noise
+    if noise is not None and secure is not None:
+        noise = SharedNoise.planned(
+            noise.protects, noise.epsilon, clip=noise.clip, rounds=noise.rounds, clients=count,
+            samples=1, min_included=count, colluders=secure.known, delta=noise.delta,
+        )  # fmt: skip
     for segment in (n, max(1, n // settings.plan.shards // 7)):  # whole shards, and pieces of them
         _round(replace(settings, n=n, rule=rule, segment_size=segment, min_included=count,
-                       quorum=count, initial=""), count)  # fmt: skip
+                       quorum=count, noise=noise, initial=""), count)  # fmt: skip
 
 
 def _round(agreed: Settings, count: int) -> None:
@@ -63,7 +70,9 @@ def _round(agreed: Settings, count: int) -> None:
     ]
     for member in members:
         member.start(0.0)
-        member.trained(update, 1, 1, 0.0)
+        sent = int(member.agreement.coding.edges(1, member.me)[-1])
+        # Noise of a rehearsal is charged to nobody: it hides nothing.
+        member.trained(update, 1, 1, 0.0, np.zeros(sent, np.int64))
     _exchange(members, [[] for _ in members])
     back = Member(agreed, standings[1], model, rounds=1, vault=vaults[1])
     back.restore(members[1].state())

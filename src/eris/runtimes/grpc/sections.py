@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.rules import RULES, ServerRule, server_rule
 from eris.named import is_named
+from eris.protocol.secure.charges import data_name
 from eris.protocol.secure.terms import SecureSums
 from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
@@ -170,7 +171,41 @@ class FederationTable(Table):
     )  # fmt: skip
     min_included: int | None = setting(
         "Fewest clients whose mean is published.",
-        default=None, empty="3; with secure sums 3 + colluders", example=3,
+        default=None, example=3,
+        empty="3; with secure sums 3 + colluders; with epsilon nine in ten of start_with as well",
+    )  # fmt: skip
+    epsilon: float | None = setting(
+        "ε of the noise that clients share, for whoever reads the results of all rounds and has up "
+        "to so many colluders; needs secure_sums.",
+        default=None, within=ABOVE_0, empty="no noise", example=8.0,
+    )  # fmt: skip
+    delta: float = setting("δ beside epsilon: well below 1 in all samples there are.", default=1e-5)
+    protects: Literal["sample", "client"] = setting(
+        "What noise hides: one sample (one local step a round, no state at clients), or one "
+        "client's whole data (any training).",
+        default="sample",
+    )  # fmt: skip
+    clip: float = setting(
+        "Longest gradient of a sample, or update of a client, that noise hides; longer ones are "
+        "cut.",
+        default=1.0, within=ABOVE_0,
+    )  # fmt: skip
+    most_samples: int | None = setting(
+        "Most samples of one client, with epsilon: samples are public weights, and bound a sum.",
+        default=None, within=AT_LEAST_1, empty="none; required with epsilon", example=5000,
+    )  # fmt: skip
+    most_clients: int | None = setting(
+        "Most clients of one sum, with epsilon: who joins beyond them follows without training.",
+        default=None, within=FEW, empty="start_with", example=8,
+    )  # fmt: skip
+    sigma: str | None = setting(
+        "Noise that readers find in every sum, as float.hex() writes it; to be written where "
+        "members' machines compute different ones.",
+        default=None, empty="computed", example="0x1.e5p+2",
+    )  # fmt: skip
+    of_a_client: str | None = setting(
+        "Noise that every client adds, written likewise.",
+        default=None, empty="computed", example="0x1.2p+0",
     )  # fmt: skip
     quorum: int | None = setting(
         "Clients without which a segment is not closed at the deadline; a majority of those "
@@ -238,6 +273,40 @@ class TrainingTable(Table):
         if not is_named(self.trainer):
             expected = "module:function, such as my_training:make_trainer"
             raise InvalidSetting("training.trainer", self.trainer, expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyTable(Table):
+    """What noise may cost this node's data, where the federation has an epsilon."""
+
+    title: ClassVar[str] = "privacy"
+    data: str | None = setting(
+        "Name of this node's data, which its ledger bears: the same in all federations and runs.",
+        default=None, empty="none; required with federation.epsilon", example="ward-3",
+    )  # fmt: skip
+    ledger: Path = setting(
+        "Folder of the ledgers, for all nodes and federations on the same data; never empty it.",
+        default=Path("privacy"),
+    )  # fmt: skip
+    weight: int | None = setting(
+        "Samples that this client counts as, in all rounds, whatever leaves its data; public.",
+        default=None, within=AT_LEAST_1, empty="those of its first update", example=500,
+    )  # fmt: skip
+    epsilon_sample: float | None = setting(
+        "Most ε of one sample, over all federations on the data.",
+        default=None, within=ABOVE_0, example=8.0,
+        empty="federation.epsilon if it protects samples, otherwise no limit",
+    )  # fmt: skip
+    epsilon_client: float | None = setting(
+        "Most ε of the whole data, likewise.",
+        default=None, within=ABOVE_0, example=8.0,
+        empty="federation.epsilon if it protects clients, otherwise no limit",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data is not None:
+            data_name(self.data, "privacy.data")
 
 
 @dataclass(frozen=True, kw_only=True)

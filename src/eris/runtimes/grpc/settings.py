@@ -18,6 +18,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.schemes import Scheme, scheme_for
+from eris.protocol.secure.noise_terms import SharedNoise, usually_included, without_secure_sums
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings, warn_of_sparse_masks
 from eris.protocol.view import View
@@ -31,10 +32,12 @@ from eris.runtimes.grpc.sections import (
     MembershipTable,
     NodeTable,
     ObserveTable,
+    PrivacyTable,
     TLSTable,
     TrainingTable,
 )
 from eris.tables import (
+    UNSET,
     Table,
     described,
     document_in,
@@ -63,6 +66,7 @@ class NodeSettings(Table):
     membership: MembershipTable
     federation: FederationTable
     training: TrainingTable
+    privacy: PrivacyTable = field(default_factory=PrivacyTable)
     limits: LimitsTable = field(default_factory=LimitsTable)
     checkpoint: CheckpointTable = field(default_factory=CheckpointTable)
     observe: ObserveTable = field(default_factory=ObserveTable)
@@ -88,6 +92,20 @@ class NodeSettings(Table):
             clients = sum(member.client for member in self.roster.members)
             if clients < most:
                 most, whose = clients, "the clients in the roster"
+        if self.federation.epsilon is not None:
+            if self.node.client and self.privacy.data is None:
+                expected = (
+                    "a name for this node's data, such as ward-3: what noise costs is noted in the "
+                    "ledger that bears it"
+                )
+                raise InvalidSetting("privacy.data", UNSET, expected)
+            most_samples, weight = self.federation.most_samples, self.privacy.weight
+            if most_samples is not None and weight is not None and weight > most_samples:
+                expected = f"at most {most_samples}, federation.most_samples"
+                raise InvalidSetting("privacy.weight", weight, expected)
+            if self.most_clients < self.start_with:
+                expected = f"at least {self.start_with}, membership.start_with"
+                raise InvalidSetting("federation.most_clients", self.most_clients, expected)
         if self.secure is not None:
             self.secure.check_view(View.serverless([str(n) for n in range(most)], aggregators=1))
         for name, value in {
@@ -173,6 +191,8 @@ class NodeSettings(Table):
     def min_included(self) -> int:
         """Fewest clients whose mean is published."""
         usual = 3 if self.secure is None else self.secure.least_included
+        if self.federation.epsilon is not None:
+            usual = max(usual, usually_included(self.start_with))
         given = self.federation.min_included
         return usual if given is None else given
 
@@ -193,6 +213,8 @@ class NodeSettings(Table):
                 rule=ours.server_rule(),
                 scheme=self._scheme(),
                 secure=self.secure,
+                noise=self._noise(),
+                non_finite="refuse" if ours.epsilon is None else "zero",
                 precision=FixedPoint(value_range=ours.value_range),
                 min_included=self.min_included,
                 quorum=self.quorum,
@@ -204,6 +226,35 @@ class NodeSettings(Table):
             )
         warn_of_sparse_masks(agreed)
         return agreed
+
+    def _noise(self) -> SharedNoise | None:
+        """What every client adds to its part of a sum; the same numbers at all members."""
+        ours = self.federation
+        if ours.epsilon is None:
+            for name in ("most_samples", "most_clients", "sigma", "of_a_client"):
+                if getattr(ours, name) is not None:
+                    raise InvalidSetting(name, getattr(ours, name), "nothing without epsilon")
+            return None
+        if self.secure is None:
+            raise without_secure_sums()
+        if ours.most_samples is None:
+            expected = "the most samples of one client: they are public weights, and bound a sum"
+            raise InvalidSetting("most_samples", UNSET, expected)
+        planned = SharedNoise.planned(
+            ours.protects, ours.epsilon, clip=ours.clip, rounds=ours.rounds, delta=ours.delta,
+            clients=self.most_clients, samples=ours.most_samples, min_included=self.min_included,
+            colluders=self.secure.known,
+        )  # fmt: skip
+        return replace(
+            planned,
+            sigma=ours.sigma or planned.sigma,
+            of_a_client=ours.of_a_client or planned.of_a_client,
+        )
+
+    @property
+    def most_clients(self) -> int:
+        """Clients that one sum may hold, where there is noise."""
+        return self.federation.most_clients or self.start_with
 
     def _scheme(self) -> Scheme:
         """How segments travel."""
