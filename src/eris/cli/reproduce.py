@@ -48,6 +48,8 @@ NARROWED = {
     "--instances": (COMPLETION, CHOOSING),
 }
 """Which of them can be asked for a part, or for more of it."""
+BOUNDS = "one-run-bounds"
+"""Audits of many seeds against what shared noise promises; every one is kept."""
 
 
 def reproduce(
@@ -58,7 +60,7 @@ def reproduce(
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
             "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
-            "audit-choosing, eavesdropper or shared-noise."
+            "audit-choosing, eavesdropper, shared-noise or one-run-bounds."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -97,7 +99,8 @@ def reproduce(
     eris reproduce eavesdropper --seeds 1 --quick
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
-    need(*(AUDIT if name.startswith("audit-") else images))
+    needed = (*AUDIT, "sklearn") if name == BOUNDS else AUDIT
+    need(*(needed if name.startswith("audit-") or name == BOUNDS else images))
     from eris.experiments.audits.secure import SECURE
     from eris.experiments.audits.tables import AUDITS
     from eris.experiments.runs import reproduce as experiments
@@ -133,6 +136,11 @@ def reproduce(
         for seed in numbers:
             module = importlib.import_module(KEPT[name])
             module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack, *narrowed])
+    elif name == BOUNDS:
+        from eris.experiments.audits import one_run_bounds
+
+        which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
+        one_run_bounds.main([*which, "--runs", str(root)])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 
@@ -140,7 +148,7 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, EAVESDROPPER)
+        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, EAVESDROPPER, BOUNDS)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 

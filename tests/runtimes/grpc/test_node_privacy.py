@@ -297,6 +297,13 @@ def test_a_learner_without_clipping_is_refused_and_works_for_whole_clients() -> 
             check_learner(Quadratic("anna"), noise, START)
 
 
+def test_secret_batches_are_refused_on_nodes() -> None:
+    noise = agreed(sampling_rate=0.5).noise
+    assert noise is not None
+    with pytest.raises(InvalidSetting, match=r"sampling_rate is 0\.5; expected 1: nodes take all"):
+        check_learner(Quadratic("anna"), noise, START)
+
+
 @pytest.mark.parametrize("protects", ["sample", "client"])
 def test_a_rehearsal_draws_noise_and_charges_nobody(
     protects: str, monkeypatch: pytest.MonkeyPatch

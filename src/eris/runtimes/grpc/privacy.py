@@ -222,6 +222,9 @@ def budgets(noise: SharedNoise, table: PrivacyTable) -> list[PrivacyBudget]:
 
 def check_learner(learner: Learner, noise: SharedNoise, initial: Vector) -> None:
     """Refuse training that cannot keep the promise, before anybody is told of this node."""
+    if noise.sampling_rate != 1:
+        expected = "1: nodes take all samples, secret batches are of simulations alone so far"
+        raise InvalidSetting("sampling_rate", noise.sampling_rate, expected)
     if noise.protects == "client":
         return
     if not isinstance(learner, ClippingTrainer):
