@@ -192,6 +192,22 @@ def test_a_column_whose_visible_rows_miss_a_direction_is_not_called_known(
     assert error(complete(truth, seen, samples=2), truth) > 1e-3
 
 
+def test_a_row_that_leans_on_one_column_is_not_called_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """24 entries of background and one of an image: what is not exact in that one is magnified."""
+    one = case(3, 2, 32)
+
+    def error() -> float:
+        found = complete(one.entries, samples=2)
+        assert found.certified
+        return one.error(found.rows, found.columns, found.left, found.right)
+
+    assert error() < 1e-4
+    monkeypatch.setattr(determined, "STEADY", 0.0)
+    assert error() > 1e-3
+
+
 def test_zeros_that_dead_units_show_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = relu_layer(60, 80, 2)
     alive = (truth != 0).any(axis=1)

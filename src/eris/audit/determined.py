@@ -19,6 +19,9 @@ SHAKEN = 0.1
 SPANNED, SPANNED_ZERO = 3e-3, 1e-4
 """The smallest singular value of the rows that determine a column; where the column is zero,
 relative to the largest."""
+STEADY = 10 * MOVED
+"""The smallest beside the largest: what is known to ``MOVED`` would be magnified by more than that
+allows."""
 LOOKED_AT = 512
 """Rows or columns that are compared to find what moved."""
 
@@ -29,11 +32,16 @@ def determined(entries: Entries, found: Factors, seed: int = 0) -> tuple[Choice,
     rows, columns = _unmoved(entries, found, seed)
     left, right = _orthonormal(found.left), _orthonormal(found.right)
     for _ in range(2):
-        columns &= _singular(entries.by_column, left, rows)[:, 0] > SPANNED
-        rows &= _singular(entries.by_row, right, columns)[:, 0] > SPANNED
+        columns &= _spanned(_singular(entries.by_column, left, rows))
+        rows &= _spanned(_singular(entries.by_row, right, columns))
         if rows.sum() < rank or columns.sum() < rank:
             rows[:], columns[:] = False, False
     return rows, columns
+
+
+def _spanned(singular: Matrix) -> Choice:
+    smallest, largest = singular[:, 0], singular[:, -1]
+    return np.asarray((smallest > SPANNED) & (smallest > STEADY * largest))
 
 
 def call_zeros(entries: Entries, left: Matrix, right: Matrix) -> None:
