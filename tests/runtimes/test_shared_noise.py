@@ -100,6 +100,14 @@ def test_an_opened_sum_is_the_clipped_sum_and_the_noise_of_all(protects: str) ->
     assert noise.std > CLIP / 10, "so that it is noise that is looked at"
 
 
+@pytest.mark.parametrize("protects", ["sample", "client"])
+def test_noise_larger_than_the_agreed_range_of_values_is_published(protects: str) -> None:
+    """The range is of updates; noise that hides them well is beyond it."""
+    left, noise = residue(federation(0.1, precision=FixedPoint(2.0**-6), protects=protects))
+    assert np.abs(left).max() / noise.divisor(SAMPLES * CLIENTS) > 2.0**-6
+    assert abs(spread(left, noise.std * math.sqrt(CLIENTS))) < 5
+
+
 @pytest.mark.parametrize("factor", [0.8, 1.2])
 def test_noise_of_another_size_is_found(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's own test of what it drew would stop it first; here it looks away."""
@@ -123,51 +131,6 @@ def test_kept_parts_are_what_is_clipped_and_a_rotated_basis_has_noise_of_its_own
     model = made.fit(2, progress=False).model
     assert np.isfinite(model).all()
     assert np.abs(model).max() > 0
-
-
-@pytest.mark.parametrize("protects", ["sample", "client"])
-@pytest.mark.parametrize("ring_bytes", [4, 5, 6, 8])
-def test_openers_read_what_the_client_masked(
-    ring_bytes: int, protects: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By weight, with the grid that noise takes: off by a factor, an audit of openers is void."""
-    drawn: list[NDArray[np.int64]] = []
-    words = SharedNoising.words
-
-    def noted(self: SharedNoising, content: Any, round: int) -> NDArray[np.int64]:
-        drawn.append(words(self, content, round))
-        return drawn[-1]
-
-    monkeypatch.setattr(SharedNoising, "words", noted)
-    trainers = [Fixed(number, samples=SAMPLES - number % 2) for number in range(CLIENTS)]
-    small = FixedPoint(value_range=0.25)  # so that four bytes leave values places enough
-    made = federation(trainers=trainers, precision=small, protects=protects, ring_bytes=ring_bytes)
-    transcript = made.fit(1, progress=False, record=True).transcript
-    assert transcript is not None
-    assert made.agreement is not None
-    noise, opener = made.agreement.settings.noise, Opener(made.agreement)
-    assert noise is not None
-    places = noise.grid(ring_bytes, small.fraction_bits).places
-    read: dict[int, dict[Key, Vector]] = defaultdict(dict)
-    for record in transcript.records:
-        message = record.message
-        if isinstance(message, Contribution) and record.receivers != (record.sender,):
-            client, key = message.header.sender, message.header.key
-            opened = opener.read(message, opener.openers(key[0]))
-            assert opened is not None
-            read[client][key], samples, steps = opened
-            assert (samples, steps) == (SAMPLES - client % 2, 1)
-    assert read.keys() == set(range(CLIENTS))
-    for client, pieces in read.items():
-        samples = SAMPLES - client % 2
-        weight = samples if protects == "sample" else samples / SAMPLES
-        layout, edges = made.agreement.coding.layout(1, client)
-        assert len(layout) == len(drawn[client]) == N
-        for number, key in enumerate(made.agreement.keys):
-            if key in pieces and key != made.agreement.gauge:  # an owner's own never travels
-                masked = drawn[client][edges[number] : edges[number + 1]]
-                expected = (masked / 2.0**places / weight).astype(np.float32)
-                assert_same_bits(pieces[key], expected)
 
 
 @pytest.mark.parametrize("kept", [{}, {"kept_fraction": 0.05, "basis": "rotated"}])
@@ -213,6 +176,52 @@ def test_openers_of_a_noisy_run_put_the_gauge_nowhere() -> None:
         assert len(pieces.sent) == N
         assert sight.seen(client)[0, -1], "the gauge is the last piece of the shard that they own"
         assert sight.published.all()
+
+
+@pytest.mark.parametrize("protects", ["sample", "client"])
+@pytest.mark.parametrize("ring_bytes", [4, 5, 6, 8])
+def test_openers_read_what_the_client_masked(
+    ring_bytes: int, protects: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By weight, with the grid that noise takes: off by a factor, an audit of openers is void."""
+    drawn: list[NDArray[np.int64]] = []
+    words = SharedNoising.words
+
+    def noted(self: SharedNoising, content: Any, round: int) -> NDArray[np.int64]:
+        drawn.append(words(self, content, round))
+        return drawn[-1]
+
+    monkeypatch.setattr(SharedNoising, "words", noted)
+    trainers = [Fixed(number, samples=SAMPLES - number % 2) for number in range(CLIENTS)]
+    small = FixedPoint(value_range=0.25)  # so that four bytes leave values places enough
+    made = federation(trainers=trainers, precision=small, protects=protects, ring_bytes=ring_bytes)
+    transcript = made.fit(1, progress=False, record=True).transcript
+    assert transcript is not None
+    assert made.agreement is not None
+    noise, opener = made.agreement.settings.noise, Opener(made.agreement)
+    assert noise is not None
+    places = noise.grid(ring_bytes, small.fraction_bits).places
+    read: dict[int, dict[Key, Vector]] = defaultdict(dict)
+    for record in transcript.records:
+        message = record.message
+        if isinstance(message, Contribution) and record.receivers != (record.sender,):
+            client, key = message.header.sender, message.header.key
+            opened = opener.read(message, opener.openers(key[0]))
+            assert opened is not None
+            read[client][key], samples, steps = opened
+            assert (samples, steps) == (SAMPLES - client % 2, 1)
+    assert read.keys() == set(range(CLIENTS))
+    for client, pieces in read.items():
+        samples = SAMPLES - client % 2
+        weight = samples if protects == "sample" else samples / SAMPLES
+        layout, edges = made.agreement.coding.layout(1, client)
+        assert len(layout) == len(drawn[client]) == N
+        for number, key in enumerate(made.agreement.keys):
+            # An owner's own never travels, and the gauge has no place in the model.
+            if key in pieces and key != made.agreement.gauge:
+                masked = drawn[client][edges[number] : edges[number + 1]]
+                expected = (masked / 2.0**places / weight).astype(np.float32)
+                assert_same_bits(pieces[key], expected)
 
 
 def test_stations_and_a_state_that_goes_on_draw_the_same() -> None:

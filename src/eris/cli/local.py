@@ -90,13 +90,16 @@ def local(
         if trainer is not None:
             expected = "nothing beside --trainer; say it in the nodes' node.toml"
             raise InvalidSetting("--epsilon", epsilon, expected)
-        values |= noise_values(epsilon, protects=protects, clip=clip, samples=count, kept=kept)
+        values |= noise_values(
+            nodes, epsilon, protects=protects, clip=clip, samples=count, kept=kept
+        )
         if protects == "sample":
             options = {"batch_size": count} | options  # one step a round
     if trainer is None:
         own = mnist_shares(names, count, seed, console.print, **options)
         for name in names if epsilon is not None else ():
-            own[name]["privacy.data"] = name
+            # A trial's ledger goes with the trial.
+            own[name] |= {"privacy.data": name, "privacy.ledger": "state/privacy"}
     elif samples is None:
         own = {name: {"training.options": options} for name in names}
     else:

@@ -50,7 +50,7 @@ class FixedRows:
         mean = self.rows.mean(0, dtype=np.float32)
         return LocalUpdate(mean, self.samples, metrics={"loss": 0.125})
 
-    def check_clipping(self, parameters: Vector) -> None:
+    def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
         """Its samples never meet."""
 
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:

@@ -39,12 +39,11 @@ class SumLiar:
     ) -> Iterator[tuple[Outgoing, Vector | None]]:
         """What it says besides: where it closes a sum, other questions about it; where it
         contributes, another content. With the values that are masked in it, if any are."""
-        key = said.header.key
+        key, opened = said.header.key, _openings(member)
         if isinstance(said, Contribution):
             yield from self._second_content(member, key)
-        elif isinstance(said, RevealRequest) and said.data[:1] == CLOSE:
+        elif isinstance(said, RevealRequest) and said.data[:1] == CLOSE and key in opened:
             chance = iter(draw.uniform(0, 64).tolist())
-            opened = _openings(member)
             asked = [*self._old_escrows(member, key, opened[key])]
             for statement in _statements(opened, key, next(chance)):
                 asked += _asked(member, key, opened[key], statement, next(chance))

@@ -198,6 +198,13 @@ def test_a_ledger_that_is_missing_or_behind_the_checkpoint_is_refused(site: Site
     assert site.privacy.allows(3)
 
 
+def test_a_ledger_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    table = PrivacyTable(data="ward-3", ledger=tmp_path / "file")
+    with pytest.raises(InvalidSetting, match=r"privacy.ledger is .*file'; expected a folder"):
+        NodePrivacy(agreed(), table, tmp_path)
+
+
 def test_a_ledger_that_cannot_be_written_costs_the_round_alone(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,10 @@ from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.grpc import node as node_module
+from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.node import NetworkNode
+from eris.runtimes.grpc.privacy import RECORD
+from eris.runtimes.privacy_ledger import LedgerRecord
 from eris.runtimes.station import Stations
 from eris.testing import assert_same_bits
 from eris.testing.fixed_rows import FixedRows
@@ -140,6 +143,9 @@ def test_opened_sums_hold_the_agreed_noise_and_every_round_is_charged_once(
         assert "3 of 3 rounds" in status["privacy"]["said"]
         assert abs(status["noise_off"]) < 5
         assert not list(federation.events(name, "noise"))
+        about = storage.about(federation.folder / name / "state" / storage.CHECKPOINT)
+        assert about is not None
+        assert LedgerRecord.parse(about[RECORD]).count == ROUNDS
         told = list(federation.events(name, "trained"))
         assert [line["metrics"] for line in told] == [{}] * ROUNDS
         assert node._privacy is not None

@@ -14,31 +14,59 @@ from eris.protocol.round.roles import MOST_REFUSALS
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.grpc.health import Health
-from eris.runtimes.grpc.observe import shown
+from eris.runtimes.grpc.observe import StatusServer, shown
 from eris.runtimes.grpc.omissions import Omissions
 from eris.testing import initial_model
 
 NAMES = ("anna", "ben", "cleo")
 
 
-def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
+def member_of() -> Member:
     view = View(NAMES, (0, 1, 2), (0, 1), None, 1)
     settings = Settings(n=24, plan=RandomPlan(2), quorum=2)
     standing = Standing(0, (Scheduled(view, 1),), NAMES, 9, 0)
-    member = Member(settings, standing, initial_model(24, 1), rounds=9)
+    return Member(settings, standing, initial_model(24, 1), rounds=9)
+
+
+def driver_of(member: Member, health: Health, privacy: object = None) -> Any:
+    return SimpleNamespace(
+        member=member, health=health, complete=Event(), results_applied=0, training_seconds=0.0,
+        transport=SimpleNamespace(counters={}), keys=None, privacy=privacy,
+        omissions=Omissions(),
+    )  # fmt: skip
+
+
+def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
+    member = member_of()
     for number in range(MOST_REFUSALS + 7):
         member.node.refused.append(f"refusal {number}")
     for _ in range(MOST_LEFT_OUT + 5):
         member.node.client.left_out.append((1, (0, 0)))
-    omissions = Omissions()
-    omissions.rounds.update({(1, 0): 2, (1, 2): 4, (0, 2): 1})
-    driver: Any = SimpleNamespace(
-        member=member, health=Health(), complete=Event(), results_applied=0, training_seconds=0.0,
-        transport=SimpleNamespace(counters={}), keys=None, privacy=None, omissions=omissions,
-    )  # fmt: skip
+    driver = driver_of(member, Health())
+    driver.omissions.rounds.update({(1, 0): 2, (1, 2): 4, (0, 2): 1})
     seen = shown(driver, name="anna", address="localhost:7400")
     assert seen["messages_refused"] == MOST_REFUSALS + 7
     assert seen["contributions_left_out"] == MOST_LEFT_OUT + 5
     assert seen["refused"][-1] == f"refusal {MOST_REFUSALS + 6}"
     assert seen["left_out"][0] == {"owner": "ben", "client": "cleo", "rounds": 4}
     assert seen["left_out_alone"] == {"ben": 4, "anna": 1}
+
+
+def test_under_noise_the_text_of_a_failure_is_not_shown() -> None:
+    member, health = member_of(), Health()
+    member.start(0.0)
+    health.failed(3, "ValueError: patient 17 has no age")
+    plain = shown(driver_of(member, health), name="anna", address="localhost:7400")
+    assert "patient 17" in plain["reason"]
+    figures = {"epsilon_readers": 1.5, "epsilon_openers": 9.0, "privacy_rounds_left": 7}
+    privacy = SimpleNamespace(shown=lambda: figures)
+    noisy = shown(driver_of(member, health, privacy), name="anna", address="localhost:7400")
+    assert "patient" not in str(noisy)
+    assert noisy["reason"] == "training has a problem; this node's log says which"
+    assert not noisy["ready"]
+    _, _, metrics = StatusServer(":0", lambda: noisy).answer("/metrics")
+    for line in (b"eris_epsilon_readers 1.5", b"eris_epsilon_openers 9.0",
+                 b"eris_privacy_rounds_left 7.0"):  # fmt: skip
+        assert line in metrics
+    _, _, without = StatusServer(":0", lambda: plain).answer("/metrics")
+    assert b"epsilon" not in without

@@ -96,7 +96,8 @@ def _false(
     move = (start[first + mine] - wanted) / RATE
 
     def says(result: Result) -> Result:
-        if result.header.round != 1 or result.payload is None:
+        gauge = result.header.key == agreement.gauge
+        if result.header.round != 1 or result.payload is None or gauge:
             return result
         segment = agreement.segments(1)[result.header.key]
         values = agreement.coding.published(result, segment).copy()

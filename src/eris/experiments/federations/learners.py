@@ -48,9 +48,9 @@ class Mnist:
         with single_threaded():
             return self.trainer.update(parameters, round)
 
-    def check_clipping(self, parameters: Vector) -> None:
+    def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
         """Refuse a batch that is not all of the member's samples, for noise per sample."""
-        self.trainer.check_clipping(parameters)
+        self.trainer.check_clipping(parameters, packed=packed)
 
     def clipped_update(self, parameters: Vector, round: int, clip: PerSampleClip) -> LocalUpdate:
         """The sum of the member's clipped gradients."""

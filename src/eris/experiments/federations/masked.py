@@ -82,8 +82,8 @@ def masked_view(transcript: Transcript, owner: str, sent: Sent) -> MaskedView | 
 def evenness(counts: Counter[int]) -> float:
     """The chance that uniform bytes are as uneven as these or more, by χ² (Wilson and Hilferty).
 
-    >>> evenness(Counter(range(256))) > 0.999, evenness(Counter(range(128))) < 1e-6
-    (True, True)
+    >>> evenness(Counter(range(256))), evenness(Counter(dict.fromkeys(range(128), 100)))
+    (1.0, 0.0)
     """
     expected, degrees = counts.total() / 256, 255
     found = sum((counts[byte] - expected) ** 2 for byte in range(256)) / expected

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from eris.core.compress import RandP
-from eris.core.errors import DataUnavailable, ErisError
+from eris.core.errors import DataUnavailable, ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.data import ImageData, fetch, iid, load_mnist
 from eris.data.outputs import check_folder
@@ -25,6 +25,7 @@ from eris.experiments.runs import marks
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
 from eris.runtimes.grpc.authority import write_ledger
+from eris.runtimes.grpc.sections import FederationTable
 from eris.runtimes.grpc.settings import NodeSettings, usual_secure_sums
 from eris.runtimes.grpc.tls import create_authority, issue
 
@@ -214,15 +215,19 @@ def federation_values(
 
 
 def noise_values(
-    epsilon: float, *, protects: str, clip: float, samples: int, kept: float
+    members: int, epsilon: float, *, protects: str, clip: float, samples: int, kept: float
 ) -> dict[str, Any]:
     """Settings for shared noise of nodes with so many samples each."""
-    values: dict[str, Any] = {
-        "federation.epsilon": epsilon,
-        "federation.protects": protects,
-        "federation.clip": clip,
-        "federation.most_samples": samples,
+    words: dict[str, Any] = {
+        "epsilon": epsilon,
+        "protects": protects,
+        "clip": clip,
+        "most_samples": samples,
     }
+    FederationTable(name="local", rounds=1, **words)  # refuses before there is a folder
+    if usual_secure_sums(members) == "none":
+        raise InvalidSetting("nodes", members, "at least 5: noise is shared in secure sums alone")
+    values = {f"federation.{word}": value for word, value in words.items()}
     # Single samples are clipped without a reference.
     return values if kept == 1 else values | {"federation.basis": "rotated"}
 

@@ -227,7 +227,9 @@ class Replica:
             values = gauge.read(result)
         else:
             values = self.agreement.coding.published(result, self._segment(result))
-        limit = self.agreement.settings.precision.value_range
+        noise, limit = self.agreement.settings.noise, self.agreement.settings.precision.value_range
+        if noise is not None:
+            limit = max(limit, noise.largest_mean(result.samples, len(result.included)))
         if kernels.count_refused(values, limit * (1 + 2.0**-20)):  # a mean may round up
             raise MalformedMessage("result.payload.data", f"holds values beyond ±{limit:g}")
 

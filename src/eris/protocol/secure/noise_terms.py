@@ -151,6 +151,20 @@ class SharedNoise:
         beyond = whole + SPAN * self.std * math.sqrt(included)
         return math.ldexp(each, grid.places), math.ldexp(beyond, grid.places) + included / 2
 
+    def largest_mean(self, samples: int, included: int) -> float:
+        """The largest magnitude of a published mean over so many clients with so many samples.
+
+        Rounding is within the last of the standard deviations: one has √(6·clients) units of the
+        grid, and every client rounds by half a unit.
+
+        >>> noise = SharedNoise("sample", 8, 0.5, 1, 50, 64, "0x1p+3", "0x1p+0")
+        >>> round(noise.largest_mean(800, 50), 4)
+        0.6149
+        """
+        content = self.clip * (samples if self.protects == "sample" else included)
+        spread = (SPAN + 1) * self.std * math.sqrt(included)
+        return (content + spread) / self.divisor(samples)
+
     def grid(self, ring_bytes: int, most: int = 33) -> NoiseGrid:
         """The finest grid that a ring of so many bytes allows, of ``most`` places at most."""
         ring = most_fraction_bits(ring_bytes, self.clients, self.largest, self.std)

@@ -68,7 +68,11 @@ class NodePrivacy:
         self._weight, self._steps = table.weight, 0
         note = (known or {}).get(RECORD)
         record = None if note is None else LedgerRecord.parse(note)
-        table.ledger.mkdir(parents=True, exist_ok=True)
+        try:
+            table.ledger.mkdir(parents=True, exist_ok=True)
+        except OSError as failed:
+            expected = f"a folder that this node may write to ({failed.strerror})"
+            raise InvalidSetting("privacy.ledger", str(table.ledger), expected) from None
         self.ledger = PrivacyLedger(table.ledger, self.data, budgets(self.noise, table), record)
         self.abstains = ""
         """Why this node gives nothing to the current round, if so."""
