@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from itertools import combinations
 
@@ -322,3 +323,11 @@ def test_keys_that_hide_nothing_are_refused() -> None:
 def test_other_thresholds_are_refused(words: str) -> None:
     with pytest.raises(InvalidSetting, match="expected 2 of 3, 3 of 4, or 2 of 2 to 5 of 5"):
         Threshold.parse(words)
+
+
+def test_a_copy_of_a_members_memory_holds_the_same_words() -> None:
+    crowd = Crowd(Threshold(2, 3), 6)
+    sent = masked(crowd, [0, 1, 2], SHAPE)
+    given = crowd.answers(crowd.statement(SHAPE, sent), (0, 1))
+    for one in (*sent.values(), *given):
+        assert bytes(deepcopy(one).wire) == bytes(one.wire)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +50,15 @@ class SegmentShape:
     ring_bytes: int
 
 
+class _Said:
+    """What travels never changes, so copies of a member's memory share it."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
 @dataclass(frozen=True, eq=False)
-class MaskedWords:
+class MaskedWords(_Said):
     """What a client sends of a segment: nothing of it tells anything without the masks."""
 
     nonce: bytes
@@ -125,7 +133,7 @@ class Statement:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(_Said):
     """A helper's part of the masks of a closed set, blinded against the other helpers'."""
 
     head: Words
