@@ -53,13 +53,8 @@ class Host(Seat):
 
     def take_image(self) -> None:
         """A snapshot of the machine: memory, disk and all."""
-        if self.member is None:
-            return
-        helping = self.member.node.helping
-        answers = [] if helping is None else helping.helper._answers.values()
-        # Views into memory cannot be copied, and need not be: nothing writes there again.
-        kept = {id(answer.wire): answer.wire for answer in answers}
-        self._image = deepcopy(replace(self, _image=None), kept)
+        if self.member is not None:
+            self._image = deepcopy(replace(self, _image=None))
 
     def rewind(self) -> bool:
         """The machine is brought back as it was; whether there is such an image."""

@@ -101,7 +101,8 @@ def test_nodes_name_an_owner_that_leaves_one_client_out(
 
     monkeypatch.setattr(Aggregator, "receive", choosing)
     values = {**TIMES, "node.linger": 0.3, "federation.rounds": NAMED_AT + WAITED + 2,
-              "federation.secure_sums": "2 of 3", "federation.close_after": 10.0, "federation.catch_up_after": 20.0,
+              "federation.secure_sums": "2 of 3", "federation.close_after": 10.0,
+              "federation.catch_up_after": 20.0,
               "training.trainer": "eris.testing.quadratic:Quadratic",
               "training.options": {"n": 40, "pace": 0.05}}  # fmt: skip
     federation = LocalFederation(tmp_path / "nodes", NAMES, values)
