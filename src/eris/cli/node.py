@@ -170,9 +170,6 @@ def _show(
             f"{state}{reason}; connected to {', '.join(own.get('connected', [])) or 'nobody'}",
             soft_wrap=True,
         )
-        if privacy := own.get("privacy"):
-            told = "; ".join(filter(None, (privacy["abstains"], privacy["said"])))
-            console.print(f"Privacy of {privacy['data']}: {escape(told)}", soft_wrap=True)
         for one in own.get("left_out", []):
             if one["rounds"] >= NAMED_AT:
                 owner, client = escape(one["owner"]), escape(one["client"])
@@ -181,6 +178,9 @@ def _show(
                     f"{one['rounds']} rounds in which most other owners included it",
                     soft_wrap=True,
                 )
+        if privacy := own.get("privacy"):
+            told = "; ".join(filter(None, (privacy["abstains"], privacy["said"])))
+            console.print(f"Privacy of {privacy['data']}: {escape(told)}", soft_wrap=True)
     if federation is not None:
         console.print(
             f"Federation: round {federation['round']}, epoch {federation['epoch']} "

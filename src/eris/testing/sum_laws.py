@@ -115,7 +115,7 @@ class SumLaws:
         owner = self._witness.views[header.epoch].view.owners[header.shard]
         if owner == header.sender:
             _, head, words = read_own(encoded.data, encoded.count)
-            own = head.tobytes(), to_wire(words, self._terms.ring_bytes)
+            own = head.tobytes(), bytes(to_wire(words, self._terms.ring_bytes))
             self._owned[header.key, header.round].add(own)
             return
         size = self._terms.ring_bytes
@@ -174,11 +174,11 @@ class SumLaws:
                 words = encoded.count * size
                 masked, _ = read_masked(encoded.data, words, self._terms.threshold)
                 came = self._heard[place, header.sender, masked.nonce]
-                came.add((masked.head.tobytes(), masked.wire))
+                came.add((masked.head.tobytes(), bytes(masked.wire)))
             elif isinstance(message, Reveal) and message.data[:1] == CLOSE:
                 named, seats, given = self._read(message)
                 came = self._given[named, seats][header.sender]
-                came.add((given.head.tobytes(), given.wire))
+                came.add((given.head.tobytes(), bytes(given.wire)))
             elif isinstance(message, Reveal) and message.data[:1] == AUDIT:
                 self._audits.get(message.data[1:33], set()).add(header.sender)
         except MalformedMessage:
@@ -334,7 +334,7 @@ class SumLaws:
         head, words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
         for its_head, wire in rows:
             head += np.frombuffer(its_head, "<u8")
-            add_wire(words, np.frombuffer(wire, np.uint8), self._terms.ring_bytes)
+            add_wire(words, wire, self._terms.ring_bytes)
         return head, words
 
 

@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.ring import Words, add_wire
+from eris.core.ring import Wire, Words, add_wire
 
 LEVEL = 1e-6
 """Chance that an honest run is found to tell something, over all tests of it."""
@@ -41,11 +41,11 @@ class WireBytes:
         """By what they are of: words from −½ to ½, and what they hide."""
 
     def add(
-        self, what: str, head: Words, wire: bytes, *, hides: tuple[Words, Words] | None = None
+        self, what: str, head: Words, wire: Wire, *, hides: tuple[Words, Words] | None = None
     ) -> None:
         """Take in what has travelled, and the plain head and words under it, if it hides any."""
         words = np.zeros(len(wire) // self._size, np.uint64)
-        add_wire(words, np.frombuffer(wire, np.uint8), self._size)
+        add_wire(words, wire, self._size)
         for number, word in enumerate(head):
             self._note(f"head word {number} of {_a(what)}", np.array([word], np.uint64), 8)
         self._note(f"the words of {_a(what)}", words, self._size)

@@ -195,7 +195,7 @@ def test_a_helper_that_lies_about_two_pads_is_named_alone(ring_bytes: int) -> No
     assert shard.opening.blamed((0, 1), said) == [frozenset({0})]
     sent = shard.sent(VICTIM)
     words = np.zeros(COUNT, np.uint64)
-    add_wire(words, np.frombuffer(sent.wire, np.uint8), ring_bytes)
+    add_wire(words, sent.wire, ring_bytes)
     right = misfit_of(sent.head, words, ring_bytes)[0]
     for part, honest in ((2, 2), (4, 1)):  # by sums alone, of the words that came first
         first = {p: next(said[s][VICTIM, p][0] for s in (0, 1, 2) if not p >> s & 1)

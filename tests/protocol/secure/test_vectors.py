@@ -177,5 +177,5 @@ def test_the_edge_of_a_tile(ring: dict[str, Any]) -> None:
     wire = to_wire(pad, size)
     assert hashlib.sha256(wire).hexdigest() == ring["sha256_of_wire"]
     again = np.zeros(count, np.uint64)
-    add_wire(again, np.frombuffer(wire, np.uint8), size)
+    add_wire(again, wire, size)
     assert np.array_equal(again, pad)

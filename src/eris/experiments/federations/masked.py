@@ -65,7 +65,7 @@ def masked_view(transcript: Transcript, owner: str, sent: Sent) -> MaskedView | 
         found.add(name)
         masked, _ = read_masked(encoded.data, encoded.count * size, settings.secure.threshold)
         total = np.zeros(encoded.count, np.uint64)
-        add_wire(total, np.frombuffer(masked.wire, np.uint8), size)
+        add_wire(total, masked.wire, size)
         bytes_.update(masked.wire)
         words.append(signed(total, size).astype(np.float64))
         values.append(plain.astype(np.float64))

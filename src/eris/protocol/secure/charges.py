@@ -309,9 +309,11 @@ class Charges:
     ) -> Amount:
         """What an account has cost so far: ε of readers, and of an owner with its helpers."""
         readers, openers = (
-            self.releases(budget.level, side, each[budget.level], sampling_rate) for side in (0, 1)
-        )
-        return readers.epsilon(budget.delta), openers.epsilon(budget.delta)
+            self.releases(budget.level, side, each[budget.level], sampling_rate)
+            .epsilon(budget.delta)
+            for side in (0, 1)
+        )  # fmt: skip
+        return readers, openers
 
     def said(
         self, budget: PrivacyBudget, each: Mapping[str, Amount], sampling_rate: float = 1.0
