@@ -329,5 +329,6 @@ def test_a_copy_of_a_members_memory_holds_the_same_words() -> None:
     crowd = Crowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2], SHAPE)
     given = crowd.answers(crowd.statement(SHAPE, sent), (0, 1))
-    for one in (*sent.values(), *given):
-        assert bytes(deepcopy(one).wire) == bytes(one.wire)
+    wires = [one.wire for one in sent.values()] + [one.wire for one in given]
+    again = deepcopy((list(sent.values()), given))
+    assert [bytes(one.wire) for some in again for one in some] == [*map(bytes, wires)]
