@@ -8,11 +8,11 @@ from eris.core.errors import InvalidSetting
 from eris.theory.reconstruction import Measured, advise, layers_completed, measurements
 
 
-def curve(*below: float, mode: str = "mask-aware") -> list[Measured]:
+def curve(*below: float, mode: str = "mask-aware", whole: float = 0.05) -> list[Measured]:
     """Points at 100, 50, 10 and 2 % whose interval is 0.1."""
     shares = (1.0, 0.5, 0.1, 0.02)
     return [
-        Measured("made up", "some", mode, share, 12, 0.3, each, 0.1)
+        Measured("made up", "some", mode, share, 12, whole if share == 1 else 0.3, each, 0.1)
         for share, each in zip(shares, below, strict=True)
     ]
 
@@ -38,6 +38,11 @@ def test_an_attacker_that_is_stopped_at_a_larger_share_but_not_below_is_not_stop
     assert (found.enough, found.aggregators) == (None, None)
     (hardly,) = advise(100, known=curve(0.5, 0.4, 0.05, 0.3))
     assert not hardly.stopped
+
+
+def test_an_attacker_that_does_not_find_whole_updates_says_nothing() -> None:
+    assert advise(10, known=curve(0.2, 0.04, 0.03, 0.02, whole=0.21)) == []
+    assert ("cifar10", "idlg") not in {(one.data, one.attack) for one in advise(8)}
 
 
 def test_each_attacker_has_its_own_verdict() -> None:
