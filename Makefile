@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # In the order of files: sorted by their number of tests, the slow ones with real nodes would come last.
-# Three at a time on two cores: real nodes spend much of their time waiting for each other.
-SUITE := $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
+# Four at a time on two cores: real nodes spend much of their time waiting for each other.
+SUITE := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 # The oldest protobuf that is supported, and the compiler of its time: code that an older compiler
 # made runs under newer ones, not the other way round.
 OLDEST := $(VENV)/oldest

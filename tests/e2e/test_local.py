@@ -171,11 +171,11 @@ def test_an_interrupt_stops_the_demo_and_leaves_no_node_behind(tmp_path: Path) -
 
 def test_the_demo_survives_a_kill_and_equals_a_central_server(tmp_path: Path) -> None:
     code, said, wrong = eris(
-        "demo", "--nodes", "4", "--samples", "100", "--rounds", "30", "--kept", "0.5",
+        "demo", "--nodes", "4", "--samples", "60", "--rounds", "24", "--kept", "0.5",
         "--picture", "deep/down/picture.png", cwd=tmp_path,
     )  # fmt: skip
     assert code == 0, said + wrong
-    assert "4 shards, 100 images a node, 30 rounds" in said
+    assert "4 shards, 60 images a node, 24 rounds" in said
     assert "node-3 is killed (SIGKILL) in round" in said
     assert "node-3 is started again" in said
     assert "All 4 nodes ended with the same model, bit for bit: yes" in said
@@ -183,7 +183,7 @@ def test_the_demo_survives_a_kill_and_equals_a_central_server(tmp_path: Path) ->
     assert "Accuracy on 10,000 test images:" in said
     assert "the model has 61,706 parameters" in said
     assert (tmp_path / "deep" / "down" / "picture.png").read_bytes().startswith(b"\x89PNG")
-    board = Board(node_names(4), 30)
+    board = Board(node_names(4), 24)
     for name in node_names(4):
         for note in journal.read(tmp_path / "runs" / "demo" / name / "state" / "journal.jsonl"):
             board.take(name, note)

@@ -1,6 +1,7 @@
 """Whole federations under all kinds of trouble: whatever fails, the laws hold.
 
-500 worlds, half of them here and half in ``test_world_more.py``, so that two processes share them.
+300 worlds, half of them here and half in ``test_world_more.py``, so that two processes share them;
+``make soak`` runs tens of thousands.
 Each has three to seven members; its shape and its troubles follow from its seed.
 """
 
@@ -8,8 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from eris.testing.soak import Tally, run_seeds
-from eris.testing.weather import Trouble
+from eris.testing.soak import OPEN, Tally, run_seeds
 
 CHUNK = 50
 CIRCUMSTANCES = [
@@ -36,11 +36,11 @@ CIRCUMSTANCES = [
 def check(tally: Tally) -> None:
     assert tally.findings == {}
     # A campaign is worth something only if everything happened in it.
-    assert [kind for kind in Trouble if not tally.struck[kind]] == []
+    assert [kind for kind in OPEN if not tally.struck[kind]] == []
     assert [what for what in CIRCUMSTANCES if not tally.saw[what]] == []
     assert tally.faulted > 4 * CHUNK
 
 
-@pytest.mark.parametrize("first", range(0, 250, CHUNK))
+@pytest.mark.parametrize("first", range(0, 150, CHUNK))
 def test_the_laws_hold_in_worlds_of_trouble(first: int) -> None:
     check(run_seeds(first, first + CHUNK - 1))

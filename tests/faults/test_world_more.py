@@ -8,17 +8,16 @@ import pytest
 
 from eris.testing import soak
 from eris.testing.found import kept
-from eris.testing.soak import Tally, main, run_seeds
-from eris.testing.weather import Trouble
+from eris.testing.soak import OPEN, Tally, main, run_seeds
 
 CHUNK = 50
 
 
-@pytest.mark.parametrize("first", range(250, 500, CHUNK))
+@pytest.mark.parametrize("first", range(250, 400, CHUNK))
 def test_the_laws_hold_in_more_worlds(first: int) -> None:
     tally = run_seeds(first, first + CHUNK - 1)
     assert tally.findings == {}
-    assert [kind for kind in Trouble if not tally.struck[kind]] == []
+    assert [kind for kind in OPEN if not tally.struck[kind]] == []
 
 
 def test_a_campaign_ends_after_enough_faulted_rounds(capsys: pytest.CaptureFixture[str]) -> None:

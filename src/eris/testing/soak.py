@@ -31,6 +31,8 @@ BATCH = 10
 MOST_FINDINGS = 20
 MASKED = frozenset(Trouble) - {Trouble.POISON}
 """What may strike where sums are secure: values that nobody can look at are not refused."""
+OPEN = frozenset(Trouble) - {Trouble.REWIND}
+"""What may strike where they are not."""
 
 
 @dataclass
