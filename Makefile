@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest
 # In the order of files: sorted by their number of tests, the slow ones with real nodes would come last.
-# Four at a time on two cores: real nodes spend much of their time waiting for each other.
-SUITE := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -m "not slow"
+# Three at a time on two cores: real nodes spend much of their time waiting for each other.
+SUITE := $(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -m "not slow"
 # The oldest protobuf that is supported, and the compiler of its time: code that an older compiler
 # made runs under newer ones, not the other way round.
 OLDEST := $(VENV)/oldest
@@ -16,7 +16,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts data bench \
+.PHONY: help setup demo test test-nodes test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts data bench \
         bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
@@ -77,6 +77,10 @@ kills: setup ## Real nodes, killed at random moments, over 30 runs
 
 kills-secure: setup ## The same with secure sums: an owner and a helper of six, over 30 runs
 	$(BIN)/python -m eris.testing.kills --secure --runs 30
+
+test-nodes: setup ## The longest tests with real nodes, which `make test` leaves out
+	$(BIN)/eris data fetch mnist
+	$(PYTEST) -n 3 -m slow tests/e2e
 
 test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs root and iproute2)
 	$(PYTEST) -m slow tests/hosts

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from support.nodes import Nodes, lawful
 
 
@@ -56,6 +58,7 @@ class Supervised(Nodes):
         shutil.copy(copy, self.ledger)
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_up_to_date_goes_on_and_an_older_one_is_refused_by_all(
     tmp_path: Path,
 ) -> None:
@@ -83,6 +86,7 @@ def test_a_copy_that_is_up_to_date_goes_on_and_an_older_one_is_refused_by_all(
         lawful(nodes)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_lost_is_refused_however_often_the_nodes_are_started(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,8 @@ import json
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from eris.experiments.federations.processes import free_ports
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import storage
@@ -25,6 +27,7 @@ def model_of(nodes: Nodes, name: str) -> str:
     return model_digest(found)
 
 
+@pytest.mark.slow
 def test_who_comes_back_when_all_have_gone_fails_and_goes_on_when_they_are_there(
     tmp_path: Path,
 ) -> None:

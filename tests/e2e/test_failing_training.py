@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import pytest
+
 from eris.experiments.federations.processes import free_ports
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc.addresses import LOOPBACK
@@ -132,6 +134,7 @@ def local(folder: Path, nodes: int, rounds: int, **kinds: str) -> tuple[int, str
     return done.returncode, " ".join(done.stdout.split()), " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_the_terminal_tells_of_each_kind_of_trouble_and_the_rest_trains_on(tmp_path: Path) -> None:
     code, said, wrong = local(
         tmp_path, 6, 12, node_2="wide", node_3="untested", node_4="raises", node_5="wrong"
@@ -159,6 +162,7 @@ def test_training_that_gives_nothing_ends_and_says_why(tmp_path: Path) -> None:
     assert "training failed 3 times in a row" in wrong
 
 
+@pytest.mark.slow
 def test_training_that_is_nan_from_end_to_end_is_no_success(tmp_path: Path) -> None:
     code, said, wrong = local(tmp_path, 3, 2, node_1="poison", node_2="poison", node_3="poison")
     assert code in (1, 2)

@@ -153,6 +153,7 @@ def test_an_interrupt_stops_all_nodes_gracefully_and_they_go_on_as_told(
     assert "--model is None; expected module:function" in wrong
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_the_demo_and_leaves_no_node_behind(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "demo"
     call = ("demo", "--nodes", "4", "--samples", "20", "--rounds", "1000", "--kept", "0.5")
@@ -169,6 +170,7 @@ def test_an_interrupt_stops_the_demo_and_leaves_no_node_behind(tmp_path: Path) -
     assert not any(listens(folder, name) for name in node_names(4))
 
 
+@pytest.mark.slow
 def test_the_demo_survives_a_kill_and_equals_a_central_server(tmp_path: Path) -> None:
     code, said, wrong = eris(
         "demo", "--nodes", "4", "--samples", "60", "--rounds", "24", "--kept", "0.5",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from eris.runtimes.grpc.addresses import LOOPBACK
 from support.background import IGNORING
 from support.nodes import Nodes, lawful
@@ -61,6 +63,7 @@ def test_a_newcomer_joins_in_the_middle_is_asked_to_stop_and_goes_on_where_it_wa
         assert not any("dora" in who for (round, _), who in included.items() if round < 5)
 
 
+@pytest.mark.slow
 def test_a_federation_that_was_stopped_as_a_whole_loses_the_round_under_way_at_most(
     tmp_path: Path,
 ) -> None:
