@@ -19,7 +19,7 @@ SHAKEN = 0.1
 SPANNED, SPANNED_ZERO = 3e-3, 1e-4
 """The smallest singular value of the rows that determine a column; where the column is zero,
 relative to the largest."""
-STEADY = 10 * MOVED
+STEADY = 3 * MOVED
 """The smallest beside the largest: what is known to ``MOVED`` would be magnified by more than that
 allows."""
 LOOKED_AT = 512
