@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import torch
 from eris.core.errors import InvalidSetting
 from eris.experiments.runs import noised, shared_noise
 from eris.experiments.runs.noised import Images, NoisedTraining, course, network, rate_for, walk
-from eris.experiments.runs.shared_noise import CELLS, NoiseCampaign, kept
+from eris.experiments.runs.shared_noise import NoiseCampaign, kept
 from eris.protocol.secure.noising import spread
 from eris.training.flat import flatten
 from eris.training.vectorised import TorchPopulation
@@ -80,17 +80,51 @@ def test_noise_alone_moves_a_model_as_far_as_planned() -> None:
 
 
 def test_trainings_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    campaign = NoiseCampaign("softmax-16", 0, str(tmp_path))
+    campaign = NoiseCampaign("softmax-16", runs=str(tmp_path))
     told: list[float] = []
     first = kept(campaign, TRAINING, lambda label, share: told.append(share))
     assert told == [0.5, 1.0]
     assert list(first["test"]) == ["1", "2"]
-    monkeypatch.setattr(shared_noise, "trained", None)
+    monkeypatch.setattr(shared_noise, "trained", None)  # nothing is trained again
     assert kept(campaign, TRAINING, lambda label, share: None) == first
-    row: Any = ("shared", 8.0, {"tried": [first], "chosen": first})
-    table = shared_noise.shown_as(CELLS[0], 0, [row])
-    assert [column.header for column in table.columns][:3] == ["noise", "ε", "std/C in a sum"]
     with pytest.raises(InvalidSetting, match="only is 'softmax'; expected one of softmax-16"):
         NoiseCampaign("softmax")
     with pytest.raises(InvalidSetting, match="model is 'perceptron'"):
         network("perceptron", 0)
+
+
+def test_rates_are_chosen_in_one_cell_and_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of scanned rates the best on validation images; elsewhere noise walks as far, and no rate is
+    above that of clipped gradients."""
+    asked: list[NoisedTraining] = []
+
+    def trained(training: NoisedTraining, tell: Any) -> dict[str, Any]:
+        asked.append(training)
+        far = walk(training, 7850)
+        # The best walk is the middle one, the best rate of clipped gradients 0.4.
+        good = -abs(math.log(far / 6)) if far else -abs(math.log(training.rate / 0.4))
+        return {
+            "training": asdict(training), "noise of a sum in clips": training.noise_of_a_sum,
+            "walk": far, "validation": good, "norm": 1.0,
+            "test": {"80": 0.8, "120": 0.85, "160": 0.9},
+        }  # fmt: skip
+
+    monkeypatch.setattr(shared_noise, "trained", trained)
+    campaign = NoiseCampaign("softmax-16", seeds=2, first_seed=1, runs=str(tmp_path))
+    cell = campaign.cells[0]
+
+    def row(samples: int) -> Any:
+        chosen = replace(cell, samples=samples, dsc=True)
+        return shared_noise.row(campaign, chosen, "shared", 8, lambda label, share: None)
+
+    few, many = row(16), row(5000)
+    assert {(one.samples, one.dsc, one.seed) for one in asked[:6]} == {(64, False, 0)}
+    assert [one.seed for one in asked[6:8]] == [1, 2]
+    assert few["chosen"][0]["walk"] == pytest.approx(6, rel=0.05)
+    assert many["chosen"][0]["training"]["rate"] == 0.4
+    assert len(asked) == 10, "what is kept is not trained again"
+    table = shared_noise.shown_as(cell, [("shared", 8.0, few)])
+    assert [column.header for column in table.columns][:3] == ["noise", "ε", "std/C in a sum"]
+    assert next(iter(table.columns[8].cells)) == "90.0, 90.0"

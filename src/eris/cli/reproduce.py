@@ -40,7 +40,6 @@ KEPT = {
     "audit-defences": "eris.experiments.audits.defences",
     "audit-visible": "eris.experiments.audits.visible",
     CHOOSING: "eris.experiments.audits.beyond_masks",
-    NOISE: "eris.experiments.runs.shared_noise",
 }
 """The same, of which every line is kept."""
 NARROWED = {
@@ -49,7 +48,11 @@ NARROWED = {
 }
 """Which of them can be asked for a part, or for more of it."""
 BOUNDS = "one-run-bounds"
-"""Audits of many seeds against what shared noise promises; every one is kept."""
+SEEDED = {
+    NOISE: "eris.experiments.runs.shared_noise",
+    BOUNDS: "eris.experiments.audits.one_run_bounds",
+}
+"""Those whose tables hold all seeds; every line is kept."""
 
 
 def reproduce(
@@ -136,11 +139,9 @@ def reproduce(
         for seed in numbers:
             module = importlib.import_module(KEPT[name])
             module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack, *narrowed])
-    elif name == BOUNDS:
-        from eris.experiments.audits import one_run_bounds
-
+    elif name in SEEDED:
         which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
-        one_run_bounds.main([*which, "--runs", str(root)])
+        importlib.import_module(SEEDED[name]).main([*which, "--runs", str(root), *narrowed])
     elif name == EAVESDROPPER:
         from eris.experiments.audits import eavesdropping
 
@@ -148,7 +149,7 @@ def reproduce(
             less = ["--quick"] if quick else []
             eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, EAVESDROPPER, BOUNDS)
+        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, *SEEDED, EAVESDROPPER)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 

@@ -1,8 +1,10 @@
 """Accuracy against ε: noise that clients share, noise of each alone, and none, on MNIST.
 
-``eris reproduce shared-noise``. 50 clients, 160 rounds, FedAvgM; a row's rate is the best of a few
-on 5,000 training images that no client has, with seed 0, and the same for all seeds. Every training
-is kept when it is done, so a campaign that was stopped goes on.
+``eris reproduce shared-noise``. 50 clients, 160 rounds, FedAvgM. A row's rate is the best of three
+on 5,000 training images that no client has, with 64 samples a client, all coordinates and seed 0.
+All other cells and seeds take it over: without noise as it is, with noise such that noise alone
+moves the model as far, but no larger than the rate of clipped gradients without noise. Every
+training is kept when it is done, so a campaign that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ from eris.files import replace as replace_file
 from eris.training.flat import parameter_count
 
 FOLDER = "shared-noise"
+CLIPPED = 8.0
+"""Of what has no noise: the ε whose grid it is on."""
 ROWS: tuple[tuple[Noise, float], ...] = (
-    ("none", 8), ("clipped", 8),
+    ("none", CLIPPED), ("clipped", CLIPPED),
     ("shared", 8), ("shared", 2), ("shared", 1),
     ("local", 8), ("local", 2), ("local", 1),
 )  # fmt: skip
@@ -79,6 +83,8 @@ PRINTED: Mapping[tuple[str, int], Mapping[tuple[str, float], str]] = {
 }
 """Of the prototype that the design was measured with, seeds 0, 1, 2 or 0: another implementation,
 Gaussian noise added to the sum; softmax regression with its rates chosen on the test images."""
+SCANNED = 64
+"""Samples a client where rates are chosen."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +117,11 @@ CELLS = tuple(
 
 @dataclass(frozen=True)
 class NoiseCampaign:
-    """Which cells, by label (all: none said), and whose seed."""
+    """Which cells, by label (all: none said), and with which seeds."""
 
     only: str = ""
-    seed: int = 0
+    seeds: int = 1
+    first_seed: int = 0
     runs: str = ""
 
     def __post_init__(self) -> None:
@@ -138,50 +145,82 @@ Tell = Callable[[str, float], None]
 
 
 def row(campaign: NoiseCampaign, cell: NoiseCell, noise: Noise, epsilon: float, tell: Tell) -> Any:
-    """The trainings of a row: those its rate was chosen by, and the one that counts."""
-    plain = NoisedTraining(cell.model, cell.samples, noise, epsilon, cell.dsc, 1.0)
-    if noise in ("none", "clipped"):
-        rates: tuple[float, ...] = STEPS[cell.model, noise]
-    else:
-        n = parameter_count(network(cell.model, 0))
-        rates = tuple(rate_for(plain, n, walk) for walk in WALKS[cell.model])
-    tried = [kept(campaign, replace(plain, rate=rate), tell) for rate in rates]
-    best = max(tried, key=lambda one: float(one["validation"]))
-    chosen = replace(plain, rate=best["training"]["rate"], seed=campaign.seed)
-    return {"tried": tried, "chosen": kept(campaign, chosen, tell)}
+    """The trainings of a row: those its rate was chosen by, and one a seed."""
+    tried = scan(campaign, cell.model, noise, epsilon, tell)
+    rate = best(tried) * (1 if quiet(noise) else cell.samples / SCANNED)
+    if not quiet(noise):
+        rate = min(rate, best(scan(campaign, cell.model, "clipped", CLIPPED, tell)))
+    plain = NoisedTraining(cell.model, cell.samples, noise, epsilon, cell.dsc, rate)
+    numbers = range(campaign.first_seed, campaign.first_seed + campaign.seeds)
+    chosen = [kept(campaign, replace(plain, seed=seed), tell) for seed in numbers]
+    return {"tried": tried, "chosen": chosen}
+
+
+def scan(
+    campaign: NoiseCampaign, model: str, noise: Noise, epsilon: float, tell: Tell
+) -> list[dict[str, Any]]:
+    """The trainings that a rate is chosen by."""
+    plain = NoisedTraining(model, SCANNED, noise, epsilon, False, 1.0)
+    rates: tuple[float, ...] | None = STEPS.get((model, noise))
+    if rates is None:
+        n = parameter_count(network(model, 0))
+        rates = tuple(rate_for(plain, n, walk) for walk in WALKS[model])
+    return [kept(campaign, replace(plain, rate=rate), tell) for rate in rates]
+
+
+def best(tried: Sequence[Mapping[str, Any]]) -> float:
+    """The rate with the highest accuracy on images that neither train nor test.
+
+    >>> found = [{"training": {"rate": 0.1}, "validation": 0.8},
+    ...          {"training": {"rate": 0.2}, "validation": 0.9}]
+    >>> best(found)
+    0.2
+    """
+    return float(max(tried, key=lambda one: float(one["validation"]))["training"]["rate"])
+
+
+def quiet(noise: Noise) -> bool:
+    """Whether there is none."""
+    return noise in ("none", "clipped")
 
 
 def kept(campaign: NoiseCampaign, training: NoisedTraining, tell: Tell) -> dict[str, Any]:
     """The figures of a training, made unless they are there."""
     path = campaign.path(training)
-    known = path.read_text(encoding="utf-8") if path.is_file() else ""
     found: dict[str, Any]
-    for found in map(json.loads, known.splitlines()):
+    for found in map(json.loads, _lines(path).splitlines()):
         if found["training"] == asdict(training):
             return found
     label = f"{training.model} {training.samples} {training.noise} {training.epsilon:g}"
     found = trained(training, lambda share: tell(label, share))
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, [f"{known}{json.dumps(found)}\n".encode()], SHARED)
+    # Read again: another process may have added to it meanwhile.
+    replace_file(path, [f"{_lines(path)}{json.dumps(found)}\n".encode()], SHARED)
     return found
 
 
-def shown_as(cell: NoiseCell, seed: int, rows: Sequence[tuple[Noise, float, Any]]) -> Table:
-    """A table: ours beside the prototype's."""
-    middle = "λ·C: validation, test after all rounds"
-    title = f"{cell.label}, seed {seed}: accuracy in %"
-    table = Table("noise", "ε", "std/C in a sum", middle, "80", "120", "160", "‖x‖",
-                  "prototype", title=title)  # fmt: skip
+def _lines(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def shown_as(cell: NoiseCell, rows: Sequence[tuple[Noise, float, Any]]) -> Table:
+    """A table: ours beside the prototype's. Figures of several seeds stand beside each other."""
+    scanned = f"{cell.model}-{SCANNED}, seed 0, λ·C: validation, test"
+    title = f"{cell.label}: test accuracy in % after so many rounds"
+    table = Table("noise", "ε", "std/C in a sum", scanned, "λ·C", "W", "80", "120", "160",
+                  "‖x‖", "prototype", title=title)  # fmt: skip
     for noise, epsilon, found in rows:
         chosen = found["chosen"]
-        test = list(chosen["test"].values())
+        by_round = zip(*(one["test"].values() for one in chosen), strict=True)
         table.add_row(
             noise,
-            NOTHING if noise in ("none", "clipped") else f"{epsilon:g}",
-            figure(chosen["noise of a sum in clips"], ".2f"),
+            NOTHING if quiet(noise) else f"{epsilon:g}",
+            figure(chosen[0]["noise of a sum in clips"], ".2f"),
             "; ".join(_tried(one) for one in found["tried"]),
-            *map(percent, test),
-            figure(chosen["norm"], ".1f"),
+            f"{chosen[0]['training']['rate']:.2g}",
+            figure(chosen[0]["walk"], ".1f"),
+            *(", ".join(map(percent, seeds)) for seeds in by_round),
+            ", ".join(figure(one["norm"], ".1f") for one in chosen),
             NOTHING if cell.dsc else PRINTED.get((cell.model, cell.samples), {})
             .get((noise, epsilon), NOTHING),
         )  # fmt: skip
@@ -195,7 +234,9 @@ def _tried(one: Mapping[str, Any]) -> str:
 
 def main(given: list[str] | None = None) -> None:
     """Print the tables."""
-    campaign = asked(NoiseCampaign, __name__, __doc__, ("only", "seed", "runs"), given)
+    campaign = asked(
+        NoiseCampaign, __name__, __doc__, ("only", "seeds", "first_seed", "runs"), given
+    )
     say(f"{mnist()[0]}; {CLIENTS} clients, {ROUNDS} rounds, {COLLUDERS} colluder, min_included "
         f"{CLIENTS}, δ = 1e-5, {VALIDATION} images to choose rates, 10,000 to test; "
         f"{asdict(campaign)}")  # fmt: skip
@@ -208,7 +249,7 @@ def main(given: list[str] | None = None) -> None:
 
             rows = [(noise, eps, row(campaign, cell, noise, eps, tell)) for noise, eps in ROWS]
         figures = [{"noise": noise, "epsilon": eps, **found} for noise, eps, found in rows]
-        told(shown_as(cell, campaign.seed, rows), 180, {"cell": asdict(cell), "rows": figures})
+        told(shown_as(cell, rows), 200, {"cell": asdict(cell), "rows": figures})
 
 
 if __name__ == "__main__":
