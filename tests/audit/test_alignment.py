@@ -15,6 +15,7 @@ from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.experiments.audits.auditing import by_round
 from eris.protocol.observers import Observer
+from eris.protocol.secure.simulated import Opener
 from support.audits import recorded, subject, watch
 
 
@@ -119,6 +120,44 @@ def test_the_regression_is_ridge_regression_over_all_rounds(method: str) -> None
         weights = np.linalg.solve(gram + ridge, design.T @ np.concatenate(right[client]))
         mine = candidates.of(client)
         np.testing.assert_allclose(scores[mine], weights[mine], rtol=2e-2, atol=2e-4)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_under_noise_the_regression_goes_by_what_was_agreed(opened: bool) -> None:
+    """Clipped candidates, all coordinates of all rounds, and a ridge that fits the noise."""
+    found, transcript = subject("noise")
+    samples, candidates = found.samples, found.candidates
+    members = frozenset({8})
+    if opened:
+        members = Opener(watch("noise", [Observer("member", members)]).agreement).openers(0)
+    looking = watch("noise", [Observer("looks", members)])
+    noise = looking.agreement.settings.noise
+    assert noise is not None
+    regression = JointRegression(candidates, seed=0)
+    gram, right = 0.0, 0.0
+    client = next(c for c in candidates.clients if c not in members)
+    for round, records in sorted(by_round(transcript).items()):
+        for sight in looking.follow(round, records):
+            gradients = np.stack([g for _, g in samples.gradients(sight.model)]).astype(float)
+            norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+            gradients *= np.minimum(1, 0.5 / norms)
+            regression.begin(sight, 0)
+            for place, gradient in samples.gradients(sight.model):
+                regression.add(place, gradient)
+            regression.finish()
+            pieces = sight.pieces(client, published=not opened)
+            assert pieces is not None
+            seen = np.repeat(sight.seen(client)[0] if opened else sight.published, pieces.sizes)
+            assert 0 < seen.sum() <= 650
+            values = pieces.update if opened else pieces.published
+            assert values is not None
+            design = gradients[:, pieces.coordinates[seen]]
+            gram, right = gram + design @ design.T, right + design @ values[seen].astype(float)
+    ridge = 4 * noise.std**2 * (1 if opened else 10)
+    weights = np.linalg.solve(gram + ridge * np.eye(len(candidates)), right)
+    mine = candidates.of(client)
+    np.testing.assert_allclose(regression.scores()[mine], weights[mine], rtol=1e-2, atol=1e-6)
+    assert not regression.full
 
 
 def test_single_gradients_come_one_by_one_where_a_model_mixes_its_batch() -> None:

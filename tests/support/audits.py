@@ -38,6 +38,15 @@ METHODS: dict[str, dict[str, Any]] = {
         "method.basis": "rotated",
     },
     "rotating": {"method.name": "eris", "method.aggregators": 4, "method.rotate": 1},
+    "noise": {
+        "method.name": "eris",
+        "method.aggregators": 4,
+        "method.secure": "2of3",
+        "method.epsilon": 8.0,
+        "method.clip": 0.5,
+        "training.momentum": 0.0,
+        "server.rule": "fedavgm",
+    },
     "soteria": {"method.name": "soteriafl", "method.epsilon": 50.0},
     "priprune": {"method.name": "priprune", "method.rate": 0.05},
 }

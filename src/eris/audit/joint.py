@@ -10,6 +10,11 @@ examples of what is out, takes what they have in common out of the comparison:
 b_c is the weight of candidate c in client k's update, about 1/S_k or 0. Rounds add up: the visible
 coordinates of several rounds are rows of one regression. The attacker needs candidates of the right
 kind and the model's architecture, and knows nothing of any membership.
+
+Where clients clip every sample and add noise (:mod:`eris.protocol.secure.noise_terms`), all of that
+but the draws is agreed in public, and the attacker goes by it: candidates are clipped as clients
+clip, all coordinates of all rounds count, for noise averages out over them, and λ is what fits the
+noise: its variance in what is regressed over that of a coin's b.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from eris.audit.candidates import Candidates
 from eris.audit.watch import Sight
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
+from eris.protocol.secure.noise_terms import SharedNoise
 
 RIDGE = 0.1
 """λ as a share of the mean of G·Gᵀ's diagonal."""
@@ -33,6 +39,8 @@ rounds ago, and the gradients of what it has learnt vanish. Fixed before members
 """
 MOST_COORDINATES = 2048
 """Of a round, drawn by lot where more are visible: more add little and cost as much again."""
+PRIOR = 4.0
+"""One over the variance of b, in units of its largest value, if a fair coin put a sample in."""
 
 
 class JointRegression:
@@ -45,19 +53,25 @@ class JointRegression:
     def __init__(self, candidates: Candidates, *, seed: int, ridge: float = RIDGE) -> None:
         self.candidates, self._ridge, self._seed = candidates, ridge, seed
         m, clients = len(candidates), len(candidates.clients)
+        self._sent = np.empty(0, np.int64)
+        """Where what a client sends lies: with noise, what is clipped."""
         self._lot: tuple[tuple[int, int], Indices] = ((0, 0), np.empty(0, np.int64))
         self._rounds = 0
+        self._noise: SharedNoise | None = None
+        self._mixed = 1
+        """Noises in what is regressed: a client's, or those of all that a mean is of."""
         self._gram: dict[int, NDArray[np.float64]] = {}
         self._right = np.zeros((m, clients))
 
     @property
     def full(self) -> bool:
         """Whether it has all the rounds it takes in."""
-        return self._rounds >= ROUNDS
+        return self._noise is None and self._rounds >= ROUNDS
 
     def begin(self, sight: Sight, observer: int) -> None:
         """Note what an observer saw in a round; the gradients at its model follow."""
         self._rounds += 1
+        self._noise = sight.noise
         self._found = self._visible(sight, observer)
         at = [coordinates for _, coordinates, _ in self._found]
         self._taken = np.unique(np.concatenate(at)) if at else np.empty(0, np.int64)
@@ -65,7 +79,11 @@ class JointRegression:
 
     def add(self, place: int, gradient: Vector) -> None:
         """Take in a candidate's gradient."""
-        self._gradients[place] = gradient[self._taken]
+        scale = np.float32(1)
+        if self._noise is not None:
+            norm = float(np.linalg.norm(gradient[self._sent]))
+            scale = np.float32(min(1.0, self._noise.clip / norm) if norm else 1)
+        self._gradients[place] = scale * gradient[self._taken]
 
     def finish(self) -> None:
         """Add the round to the regression."""
@@ -85,6 +103,8 @@ class JointRegression:
         for key, gram in self._gram.items():
             clients = range(self._right.shape[1]) if key < 0 else [key]
             ridge = self._ridge * np.trace(gram) / len(gram)
+            if self._noise is not None:
+                ridge = PRIOR * self._mixed * self._noise.std**2
             if ridge <= 0:
                 continue
             regular = gram + ridge * np.eye(len(gram))
@@ -118,12 +138,15 @@ class JointRegression:
             assert values is not None
             at = self._drawn(sight.round, np.flatnonzero(np.repeat(chosen, pieces.sizes)))
             if len(at):
+                self._sent = pieces.coordinates
+                averaged = None if seen.any() else sight.averaged(observer)
+                self._mixed = 1 if averaged is None else len(averaged.clients)
                 at = at[np.argsort(pieces.coordinates[at])]
                 found.append((number, pieces.coordinates[at], values[at]))
         return found
 
     def _drawn(self, round: int, places: Indices) -> Indices:
-        if len(places) <= MOST_COORDINATES:
+        if len(places) <= MOST_COORDINATES or self._noise is not None:
             return places
         drawn = (round, len(places))
         if self._lot[0] != drawn:

@@ -27,6 +27,7 @@ from eris.protocol.messages import Contribution, Message, Result, Snapshot
 from eris.protocol.observers import Observer
 from eris.protocol.round.replica import Replica
 from eris.protocol.schemes import Coding, Rotated, Scheme
+from eris.protocol.secure.noise_terms import SharedNoise
 from eris.protocol.secure.simulated import Opener
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
@@ -174,6 +175,12 @@ class Sight:
     def scheme(self) -> Scheme:
         """How segments travel."""
         return self._known.agreement.settings.scheme
+
+    @property
+    def noise(self) -> SharedNoise | None:
+        """The noise on clipped samples, as it was agreed, where there is such."""
+        noise = self._known.agreement.settings.noise
+        return noise if noise is not None and noise.protects == "sample" else None
 
     @property
     def shifted(self) -> bool:
