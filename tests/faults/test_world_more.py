@@ -65,3 +65,12 @@ def test_two_processes_count_alike() -> None:
         return tally.first, tally.last, tally.rounds, tally.faulted, tally.struck, tally.saw
 
     assert worth(soak.soak(60, 40, jobs=2)) == worth(soak.soak(60, 40, jobs=1))
+
+
+def test_a_campaign_that_is_interrupted_says_what_it_has_seen() -> None:
+    def interrupted(faulted: int) -> None:
+        raise KeyboardInterrupt
+
+    tally = soak.soak(1_000_000, 40, advance=interrupted)
+    assert (tally.first, tally.last) == (40, 49)
+    assert tally.rounds >= tally.faulted > 0

@@ -13,6 +13,7 @@ import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -99,16 +100,17 @@ def soak(
     rounds: int, first: int = 0, jobs: int = 1, advance: Callable[[int], object] = int,
     *, secure: bool = False,
 ) -> Tally:  # fmt: skip
-    """Worlds from seed ``first`` on until ``rounds`` faulted rounds have passed.
+    """Worlds from seed ``first`` on until ``rounds`` faulted rounds have passed, or Ctrl-C.
 
     ``advance`` is told how many more have.
     """
     total = Tally(first, first - 1)
-    for tally in _tallies(first, jobs, partial(_batch, secure)):
-        total.add(tally)
-        advance(tally.faulted)
-        if total.faulted >= rounds or len(total.findings) >= MOST_FINDINGS:
-            break
+    with suppress(KeyboardInterrupt):  # what was seen until then counts
+        for tally in _tallies(first, jobs, partial(_batch, secure)):
+            total.add(tally)
+            advance(tally.faulted)
+            if total.faulted >= rounds or len(total.findings) >= MOST_FINDINGS:
+                break
     return total
 
 
