@@ -107,9 +107,9 @@ def test_law_9_an_owner_that_blames_the_first_of_the_list(monkeypatch: pytest.Mo
 def test_law_9_with_all_seats_there_the_liar_is_named_and_nobody_else() -> None:
     """Over all sizes of words; a client that holds a seat may take another down with it."""
     alone = 0
-    for number, size in enumerate(RINGS):
-        world = World(number, shape=replace(SHAPE, ring_bytes=size), kinds=frozenset(),
-                      incidents=LIE)  # fmt: skip
+    for number in range(2 * len(RINGS)):
+        shape = replace(SHAPE, ring_bytes=RINGS[number % len(RINGS)])
+        world = World(number, shape=shape, kinds=frozenset(), incidents=LIE)
         world.run()
         liar = world.hosts[2].member
         assert liar is not None

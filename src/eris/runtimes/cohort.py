@@ -151,6 +151,7 @@ class Cohort:
                 self._closed += aggregator.close()
             elif phase == self.phases - 2:
                 self._closed += aggregator.give_up()
+            aggregator.offer()
             for question in aggregator.ask():
                 self._pass_on(time, round, owner, question, out)
         self._publish(time, round, self._closed, out)

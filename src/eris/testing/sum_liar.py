@@ -21,7 +21,15 @@ from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.opening import Opening
 from eris.protocol.secure.seats import bitmap
 from eris.protocol.secure.sums import Included, Statement
-from eris.protocol.secure.wire import CLOSE, escrow_bytes, write_closing, write_deposits
+from eris.protocol.secure.wire import (
+    CLOSE,
+    DEPOSIT,
+    escrow_bytes,
+    read_verdicts,
+    write_closing,
+    write_deposits,
+    write_verdicts,
+)
 from eris.protocol.view import NOBODY
 
 MOST_KEPT = 12
@@ -82,15 +90,21 @@ def spoilt(message: Message, member: Member) -> Message:
     """What a liar sends instead of an answer or a contribution.
 
     What it does depends on the round, so that it says the same thing again. It adds noise to an
-    answer, or answers anything, disputes what it holds, or gives false words about pads; its
-    contribution has a false mask, false check words, or a seed that one seat cannot open.
+    answer, or answers anything, disputes all that it holds or the last of it, or gives false words
+    about pads; its contribution has a false mask, false check words, or a seed that one seat cannot
+    open.
     """
     how = (message.header.round + message.header.segment) % 4
     if isinstance(message, Reveal):
-        anything = message.data[:1] == CLOSE and how == 0
-        data = message.data[:34] + bytes(b ^ 0x5A for b in message.data[34:]) if anything else (
-            message.data[:-1] + bytes([message.data[-1] ^ 3]))  # fmt: skip
-        return replace(message, data=data)
+        data = bytearray(message.data)
+        if message.data[:1] == CLOSE and how == 0:
+            data[34:] = bytes(b ^ 0x5A for b in data[34:])
+        elif message.data[:1] == DEPOSIT and how % 2:
+            held = read_verdicts(message.data)
+            data[:] = write_verdicts({named: verdict ^ 3 for named, verdict in held.items()})
+        else:
+            data[-1] ^= 3
+        return replace(message, data=bytes(data))
     secure = member.agreement.settings.secure
     if isinstance(message, Contribution) and secure is not None:
         encoded = message.payload.encoded

@@ -6,7 +6,8 @@ included sets I and I∖{k}, would reveal k's contribution.
 
 Where sums are secure, the owner then asks helpers for what opens the sum over exactly the clients
 it has included. That set never changes any more: if it is not opened in time, the result is
-withheld.
+withheld. What helpers shall keep for that is gathered, since nothing can be closed before all
+clients are in or late: it is offered then, and at times of asking before.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Aggregator:
         self._open: dict[Key, _Open] = {}
         self._closed: set[Key] = set()
         self._revealing: dict[Key, _Revealing] = {}
+        self._heard: dict[int, set[int]] = {}
+        """By shard: who has been heard of in any of its segments."""
         self._questions: list[Outgoing] = []
         self._offer_at = math.inf
         """When helpers are offered again what they have said nothing about."""
@@ -124,6 +127,10 @@ class Aggregator:
     def _hear(self, key: Key, client: int) -> list[Result]:
         """A client has said what it had to say; returns the result if that was all."""
         self._open[key].heard.add(client)
+        heard = self._heard.setdefault(key[0], set())
+        heard.add(client)
+        if self._overdue or len(heard) == len(self._clients):
+            self._offer(key[0])
         return self._try(key)
 
     def _try(self, key: Key) -> list[Result]:
@@ -170,40 +177,46 @@ class Aggregator:
 
     def ask(self) -> list[Outgoing]:
         """What helpers are to be asked, since this was last called."""
-        self._offer(again=False)
         questions, self._questions = self._questions, []
         return questions
 
-    def _offer(self, *, again: bool) -> None:
-        """Offer helpers what they shall keep."""
+    def offer(self, *, again: bool = False) -> None:
+        """Offer helpers what they shall keep: what is new, or all that they said nothing about."""
         for shard in self._shards or ():
-            header = self.agreement.header(self.me, max(1, self.round), (shard, 0))
-            for member, data in self.desk.offers(self.round, shard, again=again).items():
-                question = RevealRequest(header, frozenset(), data)
-                self._questions.append(Outgoing((member,), question))
+            self._offer(shard, again=again)
+
+    def _offer(self, shard: int, *, again: bool = False) -> None:
+        header = self.agreement.header(self.me, self.round, (shard, 0))
+        for member, data in self.desk.offers(self.round, shard, again=again):
+            self._questions.append(Outgoing((member,), RevealRequest(header, frozenset(), data)))
 
     def tick(self, now: float) -> list[Result]:
         """Close what is past its deadline."""
         results = self._wait_for_answers(now)
         if now >= self._deadline:
-            self._overdue = True
-            results += self.close()
+            if not self._overdue:
+                self._overdue = True
+                self.offer()
+            ready = [key for key in self._unclosed() if key in self._open]
+            results += [result for key in ready for result in self._try(key)]
         return results + self._wait_for_helpers(now)
 
     def _wait_for_helpers(self, now: float) -> list[Result]:
         """Offer again what helpers have not accepted; do without it in the end."""
         settings, results = self.agreement.settings, []
+        # What came in time counts, late as it is, if helpers accept it when they are next asked.
+        patience = settings.retry_every if self._overdue else settings.close_after
         waiting = [key for key, state in self._open.items() if state.collector.waiting]
         for key in waiting:
             state = self._open[key]
             if self._may_close(key) and (self._overdue or len(state.heard) == len(self._clients)):
-                state.until = min(state.until, now + settings.close_after)
+                state.until = min(state.until, now + patience)
             if now >= state.until:
                 results += self._close(key)
         if not waiting:
             self._offer_at = math.inf
         elif now >= self._offer_at:
-            self._offer(again=True)
+            self.offer(again=True)
             self._offer_at = now + settings.retry_every
         else:
             self._offer_at = min(self._offer_at, now + settings.retry_every)
@@ -218,7 +231,7 @@ class Aggregator:
             if now >= state.until:
                 given_up += self._give_up(key)
             elif now >= state.ask_at:
-                self._offer(again=True)  # what a helper lacks
+                self.offer(again=True)  # what a helper lacks
                 self._ask(key, state, state.collector.again(frozenset(state.asked)))
         return given_up
 
@@ -276,6 +289,7 @@ class Aggregator:
         self._take_up(self.agreement.view_at(round))
         self.round = round
         self._open.clear()
+        self._heard.clear()
         self._revealing.clear()
         self._overdue, self._offer_at = False, math.inf
         self._deadline = now + self.agreement.settings.close_after

@@ -411,9 +411,9 @@ class Desk:
         """An owner's half, for one segment and round."""
         return self.agreement.coding.collector(round, segment)
 
-    def offers(self, round: int, shard: int, *, again: bool = False) -> Mapping[int, bytes]:
+    def offers(self, round: int, shard: int, *, again: bool = False) -> Iterable[tuple[int, bytes]]:
         """What members are told before a shard's segments are closed, if there is something new."""
-        return {}
+        return ()
 
     def said(self, round: int, shard: int, member: int, data: bytes) -> bool:
         """A member's answer to that; whether it was one."""

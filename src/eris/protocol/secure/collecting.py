@@ -1,15 +1,15 @@
 """An owner's half of secure sums: words come in masked, one sum a segment is opened with helpers.
 
-The escrows of a shard's clients go to its seats as they come; the words of a client count once
-enough seats have accepted its escrow. A segment is closed once, on the clients of one model. If
-what is opened does not fit, all seats are asked what fits of their pads, and whoever that names is
-left out from the next round on; nothing is published unless other seats open the same sum.
+The escrows of a shard's clients go to its seats, many in a message; the words of a client count
+once enough seats have accepted its escrow. A segment is closed once, on the clients of one model.
+If what is opened does not fit, all seats are asked what fits of their pads, and whoever that names
+is left out from the next round on; nothing is published unless other seats open the same sum.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from eris.core.compress import Encoding
@@ -30,6 +30,7 @@ from eris.protocol.secure.wire import (
     AUDIT,
     DEPOSIT,
     DISPUTED,
+    MOST_DEPOSITS,
     read_answer,
     read_audited,
     read_masked,
@@ -55,7 +56,6 @@ class SecureDesk(Desk):
         self.me, self._vault = me, vault
         self._deposits: dict[tuple[int, int], Deposits] = {}
         """By round and shard."""
-        self._offered: set[tuple[int, int, bytes]] = set()
         self.named: set[int] = set()
         """Who lied in a sum of this owner: left out, and not asked."""
         self.blamed: Counter[frozenset[int]] = Counter()
@@ -89,7 +89,6 @@ class SecureDesk(Desk):
         if place not in self._deposits:
             for old in [known for known in self._deposits if known[0] < round]:
                 del self._deposits[old]
-            self._offered = {offer for offer in self._offered if offer[0] >= round}
             self._deposits[place] = Deposits(self.terms.threshold)
         return self._deposits[place]
 
@@ -98,21 +97,18 @@ class SecureDesk(Desk):
         seating = self.agreement.view_at(round).seating
         return () if seating is None else seating.helpers[shard]
 
-    def offers(self, round: int, shard: int, *, again: bool = False) -> dict[int, bytes]:
+    def offers(self, round: int, shard: int, *, again: bool = False) -> Iterator[tuple[int, bytes]]:
         """Escrows for the helpers of a shard to keep: the new ones, or all without a word yet."""
-        deposits, made = self.deposits(round, shard), {}
-        for seat, helper in enumerate(self.helpers(round, shard)):
+        deposits = self.deposits(round, shard)
+        named = list(deposits.escrows) if again else deposits.fresh
+        deposits.fresh = []
+        for seat, helper in enumerate(self.helpers(round, shard) if named else ()):
             if helper not in self.agreement.view_at(round).roles:
                 continue
-            rows = [
-                (client, escrow) for named, (client, escrow) in deposits.escrows.items()
-                if seat not in deposits.accepted[named] | deposits.disputed[named]
-                and (again or (round, helper, named) not in self._offered)
-            ]  # fmt: skip
-            if rows:
-                made[helper] = write_deposits(rows)
-                self._offered |= {(round, helper, escrow.digest) for _, escrow in rows}
-        return made
+            rows = [deposits.escrows[one] for one in named
+                    if seat not in deposits.accepted[one] | deposits.disputed[one]]  # fmt: skip
+            for first in range(0, len(rows), MOST_DEPOSITS):
+                yield helper, write_deposits(rows[first : first + MOST_DEPOSITS])
 
     def said(self, round: int, shard: int, member: int, data: bytes) -> bool:
         """A helper says what it keeps; whether that is what these bytes are about."""

@@ -16,7 +16,7 @@ from itertools import combinations
 from eris.core.errors import RefusedContribution
 from eris.core.ring import Words
 from eris.protocol.secure.escrow import Escrow
-from eris.protocol.secure.helper import Audited
+from eris.protocol.secure.helper import KEPT_ESCROWS, Audited
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
@@ -39,6 +39,8 @@ class Deposits:
     threshold: Threshold
     escrows: dict[bytes, tuple[int, Escrow]] = field(default_factory=dict)
     """By digest: the client, and what it deposits."""
+    fresh: list[bytes] = field(default_factory=list)
+    """Those that have been passed on to nobody yet."""
     accepted: dict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     disputed: dict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     silent: set[int] = field(default_factory=set)
@@ -47,9 +49,14 @@ class Deposits:
     def offer(self, client: int, escrow: Escrow) -> bool:
         """Take in an escrow; whether it is new, and to be passed on to every seat."""
         escrow.check(self.threshold)
-        new = escrow.digest not in self.escrows
-        self.escrows.setdefault(escrow.digest, (client, escrow))
-        return new
+        if escrow.digest in self.escrows:
+            return False
+        if sum(client == known for known, _ in self.escrows.values()) >= KEPT_ESCROWS:
+            # No helper would keep a third, nor anything that comes in one message with it.
+            raise RefusedContribution(client, f"more than {KEPT_ESCROWS} escrows in a round")
+        self.escrows[escrow.digest] = client, escrow
+        self.fresh.append(escrow.digest)
+        return True
 
     def holding(self, named: bytes) -> set[int]:
         """The seats that hold an escrow."""

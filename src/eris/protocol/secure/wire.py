@@ -30,6 +30,8 @@ DEPOSIT, CLOSE, AUDIT = b"\x01", b"\x02", b"\x03"
 """Questions: keep these escrows; open this sum; say what fits of its pads."""
 ACCEPTED, DISPUTED, LACKING = 1, 2, 3
 """What a helper says of an escrow; lacking are also the keys to open it."""
+MOST_DEPOSITS = 256
+"""Escrows that one message holds at most, and of how many one answer speaks."""
 _HEAD_BYTES, _DIGEST, _SIGNATURE = 8 * HEAD, 32, 64
 _CLOSING = struct.Struct(f"<IBB{MODEL}s{_SIGNATURE}s")
 _ROW, _VERDICT, _EPSILON = struct.Struct("<16s32s"), struct.Struct("<32sB"), struct.Struct("<IBQQ")
@@ -99,14 +101,14 @@ def _words(data: Wire) -> Words:
 
 
 def write_deposits(escrows: Iterable[tuple[int, Escrow]]) -> bytes:
-    """Escrows of clients, for a helper to keep."""
+    """Escrows of clients, at most :data:`MOST_DEPOSITS`, for a helper to keep."""
     rows = (_CLIENT.pack(client) + write_escrow(escrow) for client, escrow in escrows)
     return DEPOSIT + b"".join(rows)
 
 
 def read_deposits(data: bytes, threshold: Threshold) -> Iterator[tuple[int, Escrow]]:
     """The client and escrow of each row."""
-    for row in _rows(data, _CLIENT.size + escrow_bytes(threshold)):
+    for row in _rows(data, _CLIENT.size + escrow_bytes(threshold), MOST_DEPOSITS):
         yield _CLIENT.unpack_from(row)[0], read_escrow(row[_CLIENT.size :], threshold)
 
 
@@ -159,7 +161,7 @@ def write_verdicts(verdicts: Mapping[bytes, int]) -> bytes:
 
 def read_verdicts(data: bytes) -> dict[bytes, int]:
     """What a helper says of escrows, by digest."""
-    return dict(_VERDICT.unpack(row) for row in _rows(data, _VERDICT.size))
+    return dict(_VERDICT.unpack(row) for row in _rows(data, _VERDICT.size, MOST_DEPOSITS))
 
 
 def write_answer(statement: bytes, seats: int, given: Answer) -> bytes:
@@ -202,8 +204,10 @@ def read_audited(data: bytes) -> tuple[bytes, dict[tuple[int, int], tuple[int, i
     }
 
 
-def _rows(data: bytes, size: int) -> Iterator[bytes]:
+def _rows(data: bytes, size: int, most: int | None = None) -> Iterator[bytes]:
     """Everything after the first byte, in rows."""
     if (len(data) - 1) % size:
         raise MalformedMessage("data", f"is not made of rows of {size} bytes")
+    if most is not None and len(data) > 1 + most * size:
+        raise MalformedMessage("data", f"has more than {most} rows")
     return (data[at : at + size] for at in range(1, len(data), size))
