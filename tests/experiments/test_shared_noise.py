@@ -121,6 +121,9 @@ def test_rates_are_chosen_in_one_cell_and_taken_over(
 
     few, many = row(16), row(5000)
     assert {(one.samples, one.dsc, one.seed) for one in asked[:6]} == {(64, False, 0)}
+    assert [(one.noise, one.epsilon) for one in asked[:6]] == [("shared", 2)] * 3 + [
+        ("clipped", 8)
+    ] * 3
     assert [one.seed for one in asked[6:8]] == [1, 2]
     assert few["chosen"][0]["walk"] == pytest.approx(6, rel=0.05)
     assert many["chosen"][0]["training"]["rate"] == 0.4
