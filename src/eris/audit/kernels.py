@@ -172,3 +172,37 @@ def alternating_passes(
                 before = square
         ridge = max(ridge * decay, floor)
     return square
+
+
+@compiled
+def pair_counts(
+    counts: NDArray[np.float64], one: NDArray[np.uint16], other: NDArray[np.uint16]
+) -> None:
+    """How often every cluster of one mapping meets every cluster of another: added up."""
+    for at in range(len(one)):
+        counts[one[at], other[at]] += 1.0
+
+
+@compiled
+def without_centroids(
+    left: NDArray[np.float64],
+    sums: NDArray[np.int64],
+    mappings: NDArray[np.uint16],
+    centroids: NDArray[np.float64],
+) -> None:
+    """``left`` becomes what the centroids of all clients leave of the sums."""
+    for at in range(len(sums)):
+        left[at] = sums[at]
+    for client in range(len(mappings)):
+        for at in range(len(sums)):
+            left[at] -= centroids[client, mappings[client, at]]
+
+
+@compiled
+def cluster_sums(
+    totals: NDArray[np.float64], values: NDArray[np.float64], mappings: NDArray[np.uint16]
+) -> None:
+    """Add the values up, cluster by cluster of every client."""
+    for client in range(len(mappings)):
+        for at in range(len(values)):
+            totals[client, mappings[client, at]] += values[at]

@@ -21,8 +21,11 @@ def asked(
     """The settings of an experiment, of which some are options; the others stay as they are."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     for name in options:
-        default = getattr(kind(), name)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+        default, option = getattr(kind(), name), f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(option, action="store_true")
+        else:
+            parser.add_argument(option, type=type(default), default=default)
     return kind(**vars(parser.parse_args(given)))
 
 
