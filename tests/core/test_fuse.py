@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from eris.core import fuse
 from eris.core.books import Books, Clusters
 from eris.core.clustering import clustered
+from eris.core.codings import encode_exceptions, with_exceptions
 from eris.core.errors import InvalidSetting, MalformedMessage
 from eris.core.fuse import FuseFilter, Layout, build, hits, matched, siphash
 from eris.core.streams import Stream
@@ -245,6 +246,17 @@ def test_wrong_clusters_are_as_many_as_theory_has(
         assert within is None or within[0] < theory < within[1]
 
 
+@pytest.mark.parametrize("bits", fuse.BITS)
+def test_with_exceptions_every_cluster_is_right(bits: int) -> None:
+    books = Books((3000, 2000), (128, 300))
+    true = np.concatenate([mapping(3000, 128), mapping(2000, 300, 1)])
+    built = build(keys("exact"), 9, true, bits)
+    found = matched(built, keys("exact")(built.attempt), 9, books)
+    assert bits > 8 or not np.array_equal(found, true)
+    sent = encode_exceptions(true, found, books)
+    assert np.array_equal(with_exceptions(found, sent, books), true)
+
+
 def test_attempts_are_few() -> None:
     # By the vectors' authors 0.06, 0.2, 0.08 and 0 more than one on average over 200 builds.
     for n, mean in ((10, 0.06), (100, 0.2), (1000, 0.08), (10_000, 0.0)):
@@ -306,6 +318,7 @@ def test_wire_bytes() -> None:
         (lambda wire: b"", "filter: has 0 bytes"),
         (lambda wire: b"\x08" + wire[1:], "filter.bits: is 8; this federation uses 16"),
         (lambda wire: wire[:2] + b"\xff" * 4 + wire[6:], "filter.pairs: is 4294967295; expected"),
+        (lambda wire: wire[:5] + b"\0" + wire[6:], "filter.pairs: is 256; expected 300"),
     ],
 )
 def test_hostile_bytes_are_refused(change: Callable[[bytes], bytes], says: str) -> None:
@@ -347,7 +360,8 @@ def test_arguments_that_mean_nothing() -> None:
         (lambda: build(lambda attempt: b"short", 0, true, 8), "key is '5 bytes'; expected 16"),
         (lambda: build(keys("x"), 0, true.astype(np.int64), 8), "clusters is '1-d int64'"),
         (lambda: matched(built, bytes(16), 0, Books((31,), (8,))), "filter.pairs is 30"),
-        (lambda: matched(built, bytes(16), 0, books, [np.zeros(7, np.int64)]), "sizes"),
+        (lambda: matched(built, bytes(16), 0, books, [np.zeros(7, np.int64)]), "sizes[0] is 7"),
+        (lambda: matched(built, bytes(16), 0, books, []), "sizes is 'of 0 books'; expected those"),
         (lambda: Layout.of(2**31 + 1), "pairs is"),
     ):
         with pytest.raises(InvalidSetting) as refused:

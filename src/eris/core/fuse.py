@@ -138,6 +138,9 @@ def matched(
     """
     _check_first(first)
     layout = _layout(filter, books)
+    if sizes is not None:
+        expected = f"those of {len(books.sizes)} books"
+        require(len(sizes) == len(books.sizes), "sizes", f"of {len(sizes)} books", expected)
     out = np.empty(books.size, np.uint16)
     for book, (where, clusters) in enumerate(books):
         order = np.arange(clusters)
@@ -161,9 +164,9 @@ def matched(
 
 
 def hits(filter: FuseFilter, key: bytes, first: int, books: Books) -> tuple[Indices, Clusters]:
-    """All hits: those of position p are ``clusters[ends[p - 1] : ends[p]]``, in ascending order.
+    """(ends, clusters): the hits of position p are ``clusters[ends[p - 1] : ends[p]]``, ascending.
 
-    Returns (ends, clusters), with ``ends[-1]`` = 0 for p = 0.
+    Those of position 0 begin at 0.
 
     >>> mapping = np.array([1, 0, 3], np.uint16)
     >>> built = build(lambda attempt: bytes(16), first=0, clusters=mapping, bits=32)
