@@ -16,7 +16,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-nodes test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts data bench \
+.PHONY: help setup demo test test-nodes test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts test-large data bench \
         bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
@@ -81,6 +81,9 @@ kills-secure: setup ## The same with secure sums: an owner and a helper of six, 
 test-nodes: setup ## The longest tests with real nodes, which `make test` leaves out
 	$(BIN)/eris data fetch mnist
 	$(PYTEST) -n 3 -m slow tests/e2e
+
+test-large: setup ## Filters of ten million weights, which `make test` leaves out
+	$(PYTEST) -m slow tests/core
 
 test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs root and iproute2)
 	$(PYTEST) -m slow tests/hosts

@@ -398,9 +398,16 @@ def kept_positions(
 
 
 @compiled
-def pack_codes(out: NDArray[np.uint8], codes: NDArray[np.uint32], width: int) -> None:
-    """Lay codes of ``width`` bits one behind the other, lowest bit first."""
-    buffer, filled, at = np.uint64(0), 0, 0
+def pack_codes(
+    out: NDArray[np.uint8], codes: NDArray[np.unsignedinteger], width: int, start: int = 0
+) -> None:
+    """Lay codes of ``width`` bits one behind the other, lowest bit first, from bit ``start`` on.
+
+    Bits before ``start`` stay; those behind the last code, up to the end of its byte, are 0.
+    """
+    buffer, filled, at = np.uint64(0), start & 7, start >> 3
+    if filled > 0:
+        buffer = np.uint64(out[at]) & ((np.uint64(1) << np.uint64(filled)) - np.uint64(1))
     for i in range(codes.shape[0]):
         buffer |= np.uint64(codes[i]) << np.uint64(filled)
         filled += width
@@ -414,15 +421,19 @@ def pack_codes(out: NDArray[np.uint8], codes: NDArray[np.uint32], width: int) ->
 
 
 @compiled
-def unpack_codes(out: NDArray[np.uint32], data: NDArray[np.uint8], width: int) -> None:
+def unpack_codes(
+    out: NDArray[np.unsignedinteger], data: NDArray[np.uint8], width: int, start: int = 0
+) -> None:
     """The codes that :func:`pack_codes` laid down."""
-    buffer, filled, at = np.uint64(0), 0, 0
+    buffer, filled, at = np.uint64(0), 0, start >> 3
+    if start & 7:
+        buffer, filled, at = np.uint64(data[at]) >> np.uint64(start & 7), 8 - (start & 7), at + 1
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     for i in range(out.shape[0]):
         while filled < width:
             buffer |= np.uint64(data[at]) << np.uint64(filled)
             filled += 8
             at += 1
-        out[i] = np.uint32(buffer & mask)
+        out[i] = buffer & mask
         buffer >>= np.uint64(width)
         filled -= width
