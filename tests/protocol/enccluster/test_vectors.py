@@ -30,7 +30,7 @@ from eris.protocol.enccluster.opening import ReceivedBook, open_by_differences, 
 from eris.protocol.enccluster.sets import SetMember, SetStatement, contribution_digest
 from eris.protocol.enccluster.shares import KeyShare, ShareDesk, key_share, mask_info
 from eris.protocol.secure.keys import MemberKeys
-from eris.protocol.secure.labels import prf
+from eris.protocol.secure.labels import derived, prf
 from support.enccluster import table
 
 V: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
@@ -52,6 +52,16 @@ def label_of(data: bytes) -> BookLabel:
 
 def keys_of(client: dict[str, Any]) -> MemberKeys:
     return MemberKeys.of(of(client["x25519_private"]) + bytes(31) + b"\x01" + of(client["secret"]))
+
+
+def test_hkdf_beyond_one_block() -> None:
+    """RFC 5869, test case 2."""
+    key = prf(bytes(range(0x60, 0xB0)), bytes(range(0x50)))
+    assert key.hex() == "06a6b88c5853361a06104c9ceb35b45cef760014904671014a193f40c15fc244"
+    assert derived(key, bytes(range(0xB0, 0x100)), 82).hex() == (
+        "b11e398dc80327a1c8e7f78c596a49344f012eda2d4efad8a050cc4c19afa97c59045a99cac7827271cb41c6"
+        "5e590e09da3275600c2f09b8367793a9aca3db71cc30c58179ec3e87c14c01d5c1f3434f1d87"
+    )
 
 
 def test_the_domain_and_the_group() -> None:

@@ -113,7 +113,7 @@ def times_secret(scalar: int, point: Element) -> Element:
 @cache
 def _multiplier() -> Callable[[bytes, Element], Element]:
     """ECDH in constant time; without coincurve's private library its variable-time call."""
-    keys = _keys()
+    _keys()  # without coincurve there is nothing to fall back on
     try:
         return _by_ecdh()
     except (ImportError, AttributeError, TypeError, MemoryError) as missing:
@@ -124,7 +124,7 @@ def _multiplier() -> Callable[[bytes, Element], Element]:
             PrivacyWarning,
             stacklevel=3,
         )
-        return lambda scalar, point: keys(point.format()).multiply(scalar)
+        return lambda scalar, point: point.multiply(scalar)
 
 
 def _by_ecdh() -> Callable[[bytes, Element], Element]:

@@ -116,10 +116,10 @@ def open_by_differences(
     """The same integers by N·(κ − 1) + 1 logarithms; names a client whose centroids are off."""
     size = _size(books)
     bases = [times_public(book.weight, book.points[0]) for book in books]
-    # A centroid lies within ±bound, so two are at most twice that apart.
     total = np.full(size, _opened([added([*bases, _lock(key, label)])], None, label, table, bound))
     for book in books:
         off = negated(book.points[0])
+        # A centroid lies within ±bound, so two are at most twice that apart.
         differences, found = table.find([added([one, off]) for one in book.points], 2 * bound)
         if not found.all():
             cluster = int(np.flatnonzero(~found)[0])
