@@ -233,6 +233,15 @@ def test_what_cannot_be_encrypted_is_refused() -> None:
     assert "slots" in repr(forgotten)
 
 
+def test_no_secret_meets_a_call_that_takes_variable_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    part, two = random_clients(1)[0], replace(random_clients(1)[0], slots=2)
+    expected = part.ciphertexts
+    for name in ("multiply", "add"):
+        monkeypatch.setattr(f"coincurve.PublicKey.{name}", lambda *_: pytest.fail("variable time"))
+    assert encrypt(part.messages, LABEL, part.scalars()) == expected
+    assert len(encrypt_each([5, -5], LABEL, two.scalars())) == 66
+
+
 def test_a_ciphertext_that_would_be_infinity_asks_for_other_randomness(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -70,8 +70,22 @@ def test_packing_keeps_signs_at_every_edge(values: list[int], clients: int) -> N
     packing = PackedWords(8, clients)
     total = [clients * one for one in packing.join(values, 64)]
     assert packing.split(total, len(values), 64) == [clients * value for value in values]
-    most = (1 << 63) - 1
-    assert all(abs(one) <= most // 2 + 1 for one in total)
+    # A number n of 64 bits is at least 2^63, and what is negative lies above n/2.
+    assert all(2 * abs(one) < 1 << 63 for one in total)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_whole_number_of_places_leaves_room_for_the_sign(sign: int) -> None:
+    packing = PackedWords(bits=30, clients=4)
+    packed = replace(key(), packing=packing, fraction_bits=0)
+    assert BITS % packing.width == 0
+    assert packing.places(BITS) == BITS // packing.width - 1
+    most = np.float32(2**29 - 2**5)  # the largest float32 below 2^29
+    vector = np.full(8, sign * most, np.float32)
+    sent = [packed.encrypt(k, vector, 1.0) for k in range(4)]
+    places, total = packed.add(sent)
+    assert packed.decrypt(8, total).tolist() == [sign * 4 * int(most)] * 8
+    assert places.tolist() == list(range(8))
 
 
 def test_what_does_not_fit_a_place_is_refused() -> None:
