@@ -12,6 +12,7 @@ from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.shards import RandomPlan
 from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import Contribution, Outgoing, Result, Reveal, RevealRequest
+from eris.protocol.round import aggregator
 from eris.protocol.round.member import Member
 from eris.protocol.secure.collecting import SecureDesk
 from eris.protocol.secure.escrow import Escrow
@@ -140,6 +141,18 @@ def test_a_round_has_one_message_of_escrows_a_shard_and_helper_and_one_answer() 
         "Reveal": SHARDS * helpers + closed * need,
         "Result": closed,
     }
+
+
+def test_of_many_clients_few_wait_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner's own words, which nobody keeps seeds of, count as a client's."""
+    monkeypatch.setattr(aggregator, "GATHERED", 2)
+    floor = Floor()
+    floor.train(*range(MEMBERS))
+    floor.carry()
+    for shard in range(SHARDS):
+        rows = [rows for where, rows in floor.deposits() if where == shard]
+        assert rows == [some for some in ([1 - shard], [2, 3], [4, 5]) for _ in range(3)]
+    assert set(floor.results().values()) == {frozenset(range(MEMBERS))}
 
 
 def test_who_is_late_keeps_escrows_no_longer_than_a_time_of_asking() -> None:

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from eris.core.errors import RefusedContribution
 from eris.core.ring import add_wire
 from eris.protocol.secure import escrow as escrow_module
 from eris.protocol.secure import pads, sums
 from eris.protocol.secure.escrow import DisputedEscrow, Escrow, Root, seal, unseal
-from eris.protocol.secure.helper import RefusedClosing
+from eris.protocol.secure.helper import LacksEscrow, RefusedClosing
 from eris.protocol.secure.labels import ShardRound, digest, label
 from eris.protocol.secure.noise_terms import SharedNoise
 from eris.protocol.secure.noising import ALARM, SharedNoising, spread
@@ -377,6 +378,35 @@ def test_asking_again_costs_a_helper_nothing(monkeypatch: pytest.MonkeyPatch) ->
         shard.answer(0, (0, 1))
         shard.audit(0)
     assert sum(expanded) == 4 * once
+
+
+def test_a_client_with_a_seat_cannot_send_the_escrow_of_another_as_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has seen it as a helper; an owner that closed on both could open nothing."""
+    thief = 0
+
+    def copied() -> Shard:
+        shard = Shard()
+        shard.give(range(1, 6))
+        shard.pass_on()
+        shard.opening.add(thief, shard.sent(thief), shard.escrow(VICTIM))
+        return shard
+
+    with pytest.raises(RefusedContribution, match="an escrow of another client"):
+        copied()
+
+    def by_digest_alone(self: Deposits, client: int, escrow: Escrow) -> bool:
+        self.escrows.setdefault(escrow.digest, (client, escrow))
+        return True
+
+    monkeypatch.setattr(Deposits, "offer", by_digest_alone)
+    shard = copied()
+    assert shard.opening.close(4) is not None
+    assert thief in shard.opening.included
+    for seat in shard.at:
+        with pytest.raises(LacksEscrow):
+            shard.answer(seat, tuple(sorted({seat, (seat + 1) % 3})))
 
 
 def test_a_flood_of_escrows_is_not_kept() -> None:

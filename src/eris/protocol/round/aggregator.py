@@ -7,7 +7,7 @@ included sets I and I∖{k}, would reveal k's contribution.
 Where sums are secure, the owner then asks helpers for what opens the sum over exactly the clients
 it has included. That set never changes any more: if it is not opened in time, the result is
 withheld. What helpers shall keep for that is gathered, since nothing can be closed before all
-clients are in or late: it is offered then, and at times of asking before.
+clients are in or late: it is offered then, and before for every few clients or at times of asking.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from eris.protocol.schemes.scheme import Asking, Collector, Desk
 from eris.protocol.secure.collecting import SecureDesk
 from eris.protocol.secure.vault import Vault
 from eris.protocol.view import View
+
+GATHERED = 16
+"""Clients of whom helpers hear together: with more, all their words would wait in memory."""
 
 
 @dataclass
@@ -129,7 +132,7 @@ class Aggregator:
         self._open[key].heard.add(client)
         heard = self._heard.setdefault(key[0], set())
         heard.add(client)
-        if self._overdue or len(heard) == len(self._clients):
+        if self._overdue or len(heard) % GATHERED == 0 or len(heard) == len(self._clients):
             self._offer(key[0])
         return self._try(key)
 
@@ -194,11 +197,10 @@ class Aggregator:
         """Close what is past its deadline."""
         results = self._wait_for_answers(now)
         if now >= self._deadline:
-            if not self._overdue:
-                self._overdue = True
-                self.offer()
-            ready = [key for key in self._unclosed() if key in self._open]
-            results += [result for key in ready for result in self._try(key)]
+            self._overdue = True
+            self.offer()
+            for key in [key for key in self._unclosed() if key in self._open]:
+                results += self._try(key)
         return results + self._wait_for_helpers(now)
 
     def _wait_for_helpers(self, now: float) -> list[Result]:

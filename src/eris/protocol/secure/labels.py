@@ -54,7 +54,4 @@ def derived(key: bytes, info: bytes, length: int = 32) -> bytes:
 
 def digest(*pieces: bytes) -> bytes:
     """SHA-256 of pieces in a row."""
-    found = hashlib.sha256()
-    for piece in pieces:
-        found.update(piece)
-    return found.digest()
+    return hashlib.sha256(b"".join(pieces)).digest()

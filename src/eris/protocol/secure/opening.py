@@ -8,7 +8,7 @@ cannot be opened, nothing is.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -45,15 +45,20 @@ class Deposits:
     disputed: dict[bytes, set[int]] = field(default_factory=lambda: defaultdict(set))
     silent: set[int] = field(default_factory=set)
     """Seats that did not answer when they were last asked."""
+    _given: Counter[int] = field(default_factory=Counter)
 
     def offer(self, client: int, escrow: Escrow) -> bool:
         """Take in an escrow; whether it is new, and to be passed on to every seat."""
         escrow.check(self.threshold)
         if escrow.digest in self.escrows:
+            if self.escrows[escrow.digest][0] != client:
+                # A client that holds a seat knows those of others; with it no sum would open.
+                raise RefusedContribution(client, "an escrow of another client")
             return False
-        if sum(client == known for known, _ in self.escrows.values()) >= KEPT_ESCROWS:
+        if self._given[client] == KEPT_ESCROWS:
             # No helper would keep a third, nor anything that comes in one message with it.
             raise RefusedContribution(client, f"more than {KEPT_ESCROWS} escrows in a round")
+        self._given[client] += 1
         self.escrows[escrow.digest] = client, escrow
         self.fresh.append(escrow.digest)
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -53,8 +54,9 @@ def write_escrow(escrow: Escrow) -> bytes:
     return b"".join((escrow.model, *escrow.commitments, *escrow.boxes))
 
 
+@lru_cache(1 << 10)
 def read_escrow(data: bytes, threshold: Threshold) -> Escrow:
-    """The escrow in so many bytes."""
+    """The escrow in so many bytes; of all segments of a client and shard it is read once."""
     if len(data) != escrow_bytes(threshold):
         raise MalformedMessage("escrow", f"has {len(data)} bytes")
     boxes = MODEL + SEED * len(threshold.parts)
