@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting, MissingExtra
 from eris.core.vectors import Vector
 from eris.protocol.agreement import networked
 from eris.protocol.authority.standing import Scheduled
 from eris.protocol.round.giving import Job
-from eris.protocol.secure.charges import AlreadyCharged, BudgetSpent, NoiseCharge, PrivacyBudget
+from eris.protocol.secure.charges import (
+    AlreadyCharged,
+    BudgetSpent,
+    Charges,
+    NoiseCharge,
+    PrivacyBudget,
+)
 from eris.protocol.secure.noise_terms import Level, SharedNoise
 from eris.protocol.secure.noising import NoiseFault, sent_rows
 from eris.protocol.secure.sending import SecureSender
@@ -37,7 +44,7 @@ FAULT = "noise-fault.txt"
 """Beside a checkpoint: why this node's noise is not to be trusted."""
 RECORD = "privacy"
 """What a checkpoint calls its note of the ledger."""
-REFUSALS = (BudgetSpent, AlreadyCharged, NoiseFault, PrivacyLedgerRefused)
+REFUSALS = (BudgetSpent, AlreadyCharged, NoiseFault, PrivacyLedgerRefused, MissingExtra)
 """Why a client abstains whose training is as good as any other."""
 
 
@@ -59,6 +66,7 @@ class NodePrivacy:
         self.grid = self.noise.grid(agreed.secure.ring_bytes, agreed.precision.fraction_bits)
         self.data = table.data
         self._agreed, self._colluders = agreed, agreed.secure.known
+        self._run = agreed.name
         self._fault = folder / FAULT
         if self._fault.exists():
             raise ErisError(
@@ -80,6 +88,9 @@ class NodePrivacy:
         self._broken: ErisError | None = None
         self._told: type[ErisError] | None = None
         """The kind of reason that was last said."""
+        # What figures need that is not installed is said before anybody is told of this node; and
+        # what takes long to compute is known when the first round asks for it.
+        self.figures(self.ledger.charges)
 
     def attach(
         self, sender: SecureSender, run: str, views: Sequence[Scheduled], journal: Journal
@@ -87,7 +98,8 @@ class NodePrivacy:
         """Watch over a member's noise, in a run of the federation."""
         self._sender, self._journal = sender, journal
         # A federation that is begun anew has other rounds: they add up, and are no repetition.
-        self._run = f"{self._agreed.name}/{run}" if run else self._agreed.name
+        if run:
+            self._run = f"{self._agreed.name}/{run}"
         # Of its own: it is used while the member's is, in another thread.
         self._coding = networked(self._agreed, views).coding
         sender.charge, sender.allows = self._charge, self.allows
@@ -151,7 +163,29 @@ class NodePrivacy:
         assert isinstance(learner, ClippingTrainer)
         select = sent_rows(self._coding, job.round, 0)
         clip = PerSampleClip(self.noise.clip, self.grid.fine_places, select, self._weight)
-        return learner.clipped_update(job.model, job.round, clip)
+        if self.noise.sampling_rate == 1:
+            return learner.clipped_update(job.model, job.round, clip)
+        self._foresee(job.round)
+        asked: list[int] = []
+
+        def batch(slots: int) -> NDArray[np.bool_] | None:
+            asked.append(slots)
+            return self._sender.batch(job.round, slots)
+
+        made = learner.clipped_update(job.model, job.round, replace(clip, batch=batch))
+        if not asked:
+            expected = (
+                "one whose clipped_update takes the samples of clip.batch alone: what a round "
+                "costs counts on it"
+            )
+            raise InvalidSetting("training.trainer", type(learner).__name__, expected)
+        return made
+
+    def _foresee(self, round: int) -> None:
+        """Compute what will be shown after a round while it is trained, in that thread: of secret
+        batches it takes a while, and the others are not to wait for it."""
+        charges = self.ledger.charges
+        self.figures(replace(charges, whole=(*charges.whole, self._cost(round, 0, b"", b""))))
 
     def weighed(self, update: LocalUpdate) -> LocalUpdate:
         """An update with this client's public weight and steps: those of its first, for they are
@@ -177,16 +211,27 @@ class NodePrivacy:
     @property
     def said(self) -> str:
         """Both figures of the data so far."""
-        charges = self.ledger.charges
-        if not len(charges):
-            left = int(charges.rounds_left(self._each, self.ledger.budgets))
-            return f"nothing yet, 0 of {left} rounds (one {self.noise.protects})"
-        return charges.said(self._budget, self._each)
+        charges, rate = self.ledger.charges, self.noise.sampling_rate
+        try:
+            if not len(charges):
+                left = int(charges.rounds_left(self._each, self.ledger.budgets, rate))
+                return f"nothing yet, 0 of {left} rounds (one {self.noise.protects})"
+            return charges.said(self._budget, self._each, rate)
+        except MissingExtra as missing:  # others have drawn batches of the same data meanwhile
+            return str(missing)
+
+    def figures(self, charges: Charges) -> tuple[float, float, float]:
+        """ε of readers and of openers after these charges, and the rounds that are left."""
+        each, rate = self._each, self.noise.sampling_rate
+        left = charges.rounds_left(each, self.ledger.budgets, rate)
+        return *charges.epsilons(self._budget, each, rate), left
 
     def shown(self) -> dict[str, Any]:
         """What a status has of it."""
-        readers, openers = self.ledger.charges.epsilons(self._budget, self._each)
-        left = self.ledger.charges.rounds_left(self._each, self.ledger.budgets)
+        try:
+            readers, openers, left = self.figures(self.ledger.charges)
+        except MissingExtra:  # as it says
+            readers, openers, left = None, None, 0
         return {
             "epsilon_readers": readers,
             "epsilon_openers": openers,
@@ -222,9 +267,6 @@ def budgets(noise: SharedNoise, table: PrivacyTable) -> list[PrivacyBudget]:
 
 def check_learner(learner: Learner, noise: SharedNoise, initial: Vector) -> None:
     """Refuse training that cannot keep the promise, before anybody is told of this node."""
-    if noise.sampling_rate != 1:
-        expected = "1: nodes take all samples, secret batches are of simulations alone so far"
-        raise InvalidSetting("sampling_rate", noise.sampling_rate, expected)
     if noise.protects == "client":
         return
     if not isinstance(learner, ClippingTrainer):
@@ -233,4 +275,6 @@ def check_learner(learner: Learner, noise: SharedNoise, initial: Vector) -> None
             'them; with federation.protects = "client" any training works'
         )
         raise InvalidSetting("training.trainer", type(learner).__name__, expected)
-    learner.check_clipping(initial.copy())
+    # Only those that know of batches are asked about them.
+    packed = {"packed": True} if noise.sampling_rate < 1 else {}
+    learner.check_clipping(initial.copy(), **packed)
