@@ -234,6 +234,17 @@ class Charges:
                 return charge
         return None
 
+    def last(self, federation: str, through: int) -> int:
+        """The last round of a federation that was charged, up to a round; 0 if there is none."""
+        return max(
+            (
+                charge.round for charge in self.whole
+                if charge.federation == federation and not charge.stands_for
+                and charge.round <= through
+            ),
+            default=0,
+        )  # fmt: skip
+
     def rounds_left(
         self, charge: Mapping[str, Amount], budgets: Iterable[PrivacyBudget],
         sampling_rate: float = 1.0,

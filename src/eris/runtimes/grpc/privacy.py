@@ -42,6 +42,8 @@ from eris.training.trainer import ClippingTrainer, Learner, LocalUpdate, PerSamp
 _log = logging.getLogger("eris.node")
 FAULT = "noise-fault.txt"
 """Beside a checkpoint: why this node's noise is not to be trusted."""
+MADE_UP = b"made up"
+"""In place of the tag of noise that nobody here remembers: a round with it is never trained."""
 RECORD = "privacy"
 """What a checkpoint calls its note of the ledger."""
 REFUSALS = (BudgetSpent, AlreadyCharged, NoiseFault, PrivacyLedgerRefused, MissingExtra)
@@ -84,6 +86,9 @@ class NodePrivacy:
         self.ledger = PrivacyLedger(table.ledger, self.data, budgets(self.noise, table), record)
         self.abstains = ""
         """Why this node gives nothing to the current round, if so."""
+        self.behind = ""
+        """What the ledger had forgotten, if so."""
+        self._included, self._made_up = 0, 0
         self._looked, self._may = 0, False
         self._broken: ErisError | None = None
         self._told: type[ErisError] | None = None
@@ -120,12 +125,43 @@ class NodePrivacy:
             try:
                 if self._broken is not None:
                     raise self._broken
+                self._make_up()
                 self.ledger.check(self._cost(round, 0, b"", b""))
             except REFUSALS as refused:
                 self.refuse(round, refused)
             else:
                 self.abstains, self._told = "", None
         return self._may
+
+    def hear(self, included: int) -> None:
+        """This client is in results of a round, as far as is known here or peers tell.
+
+        If it was never charged, this machine was brought back with an old ledger. The round and
+        those before it that the ledger may have lost are charged now, as agreed; as long as that
+        cannot be done, nothing is given.
+        """
+        included = min(included, self.noise.rounds)
+        if included > self._included:
+            self._included = included
+            try:
+                self._make_up()
+            except REFUSALS as refused:
+                self.refuse(self._looked, refused)
+
+    def _make_up(self) -> None:
+        if self._made_up == self._included:
+            return
+        cost = self._cost(self._included, 0, b"", MADE_UP, self._weight or self.noise.samples)
+        rounds = self.ledger.make_up(cost)
+        self._made_up = self._included
+        if rounds:
+            self._looked = 0  # what may be drawn is another question now
+            self.behind = (
+                f"the ledger was behind: this client is in results of round {rounds[-1]}, which it "
+                f"did not hold; rounds {rounds[0]} to {rounds[-1]} are charged now"
+            )
+            event(_log, logging.WARNING, "ledger behind", data=self.data, problem=self.behind)
+            self._journal.write("ledger behind", rounds=rounds)
 
     def refuse(self, round: int, why: ErisError) -> None:
         """Abstain from a round, and say so once; from all that are to come, in this start and in
@@ -145,12 +181,15 @@ class NodePrivacy:
     def _charge(self, round: int, tag: bytes) -> None:
         training = self._sender.training
         assert training is not None
+        self._make_up()
         self.ledger.charge(self._cost(round, training.view.epoch, training.model, tag))
 
-    def _cost(self, round: int, epoch: int, model: bytes, tag: bytes) -> NoiseCharge:
+    def _cost(
+        self, round: int, epoch: int, model: bytes, tag: bytes, samples: int | None = None
+    ) -> NoiseCharge:
         return NoiseCharge.of(
             self.noise, self.grid, federation=self._run, epoch=epoch, round=round, model=model,
-            tag=tag, samples=self._weight or 1,
+            tag=tag, samples=samples or self._weight or 1,
             min_included=self._agreed.min_included, colluders=self._colluders,
         )  # fmt: skip
 
@@ -241,6 +280,7 @@ class NodePrivacy:
                 "protects": self.noise.protects,
                 "said": self.said,
                 "abstains": self.abstains,
+                "behind": self.behind,
             },
         }
 
