@@ -51,7 +51,9 @@ def test_what_the_data_has_cost_is_shown_or_why_nothing_is_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = "ε ≤ 8.00 for anyone who sees results"
-    privacy = {"data": "ward-3", "protects": "sample", "said": said, "abstains": ""}
+    privacy = {
+        "data": "ward-3", "protects": "sample", "said": said, "abstains": "", "behind": ""
+    }  # fmt: skip
     _show(NodeState(name="anna").mapping() | {"privacy": privacy}, None, [])
     assert f"Privacy of ward-3: {said}" in capsys.readouterr().out
     spent = privacy | {"abstains": "budget ε = 8 is spent: 160 of 160 rounds"}
@@ -59,5 +61,8 @@ def test_what_the_data_has_cost_is_shown_or_why_nothing_is_given(
     shown = capsys.readouterr().out
     assert "Privacy of ward-3: budget ε = 8 is spent: 160 of 160 rounds" in shown
     assert said in shown
+    behind = privacy | {"behind": "the ledger was behind: rounds 2 to 4 are charged now"}
+    _show(NodeState(name="anna").mapping() | {"privacy": behind}, None, [])
+    assert "rounds 2 to 4 are charged now" in capsys.readouterr().out
     _show(NodeState(name="anna").mapping(), None, [])
     assert "Privacy" not in capsys.readouterr().out

@@ -91,8 +91,12 @@ def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
         (["--epsilon", "8"], "nodes is 3; expected at least 5: noise is shared in secure sums"),
         (["--epsilon", "8", "--trainer", "mine:make"], "--epsilon is 8.0; expected nothing beside"),
         (["--epsilon", "8", "--protects", "all"], "federation.protects is 'all'; expected"),
+        (["--sampling-rate", "0.5"], "--sampling-rate is 0.5; expected 1 without --epsilon"),
+        (["--epsilon", "8", "--sampling-rate", "2"], "sampling_rate is 2.0; expected a number in"),
+        (["--epsilon", "8", "--sampling-rate", "0.5", "--protects", "client"],
+         "sampling_rate is 0.5; expected 1 where whole clients are protected"),
     ],
-)
+)  # fmt: skip
 def test_a_refusal_leaves_no_folder(arguments: list[str], says: str, tmp_path: Path) -> None:
     code, _, wrong = eris("local", "3", *arguments, cwd=tmp_path)
     assert code == 2

@@ -20,6 +20,7 @@ main()
 NEEDS = [
     (["demo"], "torch"),
     (["local", "3"], "torch"),
+    (["local", "5", "--epsilon", "8", "--sampling-rate", "0.5"], "torch,audit"),
     (["run"], "torch"),
     (["run", "--data", "digits"], "torch,sklearn"),
     (["run", "--engine", "ray"], "torch,ray"),

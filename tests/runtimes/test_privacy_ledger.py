@@ -34,6 +34,18 @@ def charge(round: int, noise: SharedNoise = NOISE, federation: str = "wards") ->
     )  # fmt: skip
 
 
+def test_what_is_made_up_for_comes_after_what_is_torn(tmp_path: Path) -> None:
+    ledger = PrivacyLedger(tmp_path, "ward-3", [BUDGET])
+    ledger.charge(charge(1))
+    ledger.path.write_bytes(ledger.path.read_bytes() + charge(2).record()[:50])
+    again = PrivacyLedger(tmp_path, "ward-3", [BUDGET])
+    assert again.make_up(charge(3)) == [2, 3]
+    assert again.make_up(charge(3)) == again.make_up(charge(2)) == []
+    found = PrivacyLedger(tmp_path, "ward-3", [BUDGET]).charges
+    assert found == again.charges
+    assert [(one.round, one.stands_for) for one in found.whole] == [(1, 0), (2, 1), (2, 0), (3, 0)]
+
+
 def test_the_last_planned_round_fits_and_no_other(tmp_path: Path) -> None:
     charges = Charges(tuple(charge(round) for round in range(159)))
     assert charges.rounds_left(charge(0).amounts, [BUDGET]) == 1

@@ -47,6 +47,9 @@ def local(
     clip: Annotated[
         float, typer.Option(help="Longest gradient of a sample, or update, that it hides.")
     ] = 1.0,
+    sampling_rate: Annotated[
+        float, typer.Option(help="Share of its samples in a node's secret batches; 1: all.")
+    ] = 1.0,
     trainer: Annotated[
         str | None, typer.Option(help="module:function that makes your trainer; default: MNIST.")
     ] = None,
@@ -63,6 +66,7 @@ def local(
     \b
     eris local 5
     eris local 8 --epsilon 8 --clip 0.5
+    eris local 8 --epsilon 8 --clip 0.5 --sampling-rate 0.25
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
     """
     from eris.experiments.federations.processes import (
@@ -77,8 +81,10 @@ def local(
         remove,
     )  # fmt: skip
 
+    if epsilon is None and sampling_rate != 1:
+        raise InvalidSetting("--sampling-rate", sampling_rate, "1 without --epsilon")
     if trainer is None:
-        need("torch")
+        need("torch", *(["dp_accounting"] if sampling_rate != 1 else []))
     console, names = Console(highlight=False), node_names(nodes)
     check_place(folder, LOCAL, fresh=fresh)
     values = federation_values(
@@ -91,8 +97,9 @@ def local(
             expected = "nothing beside --trainer; say it in the nodes' node.toml"
             raise InvalidSetting("--epsilon", epsilon, expected)
         values |= noise_values(
-            nodes, epsilon, protects=protects, clip=clip, samples=count, kept=kept
-        )
+            nodes, epsilon, protects=protects, clip=clip, samples=count, kept=kept,
+            sampling_rate=sampling_rate,
+        )  # fmt: skip
         if protects == "sample":
             options = {"batch_size": count} | options  # one step a round
     if trainer is None:

@@ -171,7 +171,9 @@ def _show(
             soft_wrap=True,
         )
         if privacy := own.get("privacy"):
-            told = "; ".join(filter(None, (privacy["abstains"], privacy["said"])))
+            told = "; ".join(
+                privacy[part] for part in ("abstains", "behind", "said") if privacy[part]
+            )
             console.print(f"Privacy of {privacy['data']}: {escape(told)}", soft_wrap=True)
         for one in own.get("left_out", []):
             if one["rounds"] >= NAMED_AT:

@@ -156,8 +156,8 @@ def by_rdp(claims: tuple[PrivacyClaim, ...], delta: float) -> float:
     """
     if any(claim.sigma / claim.sensitivity < _NOISE[0] for claim in claims):
         return math.inf
-    rdp = importlib.import_module("dp_accounting.rdp")
-    dp, accountant = accounting(), rdp.RdpAccountant()
+    dp = accounting()
+    accountant = importlib.import_module("dp_accounting.rdp").RdpAccountant()
     with _quiet():
         for claim in claims:
             event = dp.GaussianDpEvent(_noise_multiplier(claim))

@@ -42,7 +42,7 @@ DIGEST_BYTES = 16
 CLOSED_BYTES = 32
 """Of a closing statement's name."""
 MOST_FIELDS = 16
-"""Fields of a message and of a snapshot in it, slots apart; an honest one has six."""
+"""Fields of a message and of a snapshot in it, slots apart; an honest one has at most eight."""
 _SNAPSHOT = pb.Message.SNAPSHOT_FIELD_NUMBER
 
 
@@ -96,6 +96,7 @@ def encode(message: Message) -> bytes:
             for slot in message.slots:
                 _fill(out.snapshot.slots.add(), slot)
             out.snapshot.closed = message.closed
+            out.snapshot.last_included.extend(message.last_included)
         case Holding():
             out.holding.at = message.at
             out.holding.digest = message.digest
@@ -319,6 +320,8 @@ def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:
         raise MalformedMessage("snapshot.model", "is missing")
     if len(parsed.slots) > limits.slots:
         raise MalformedMessage("snapshot.slots", f"has more than {limits.slots} vectors")
+    if len(parsed.last_included) > limits.members:
+        raise MalformedMessage("snapshot.last_included", f"has more than {limits.members} members")
     reference = None
     if parsed.HasField("reference"):
         reference = _payload("snapshot.reference", parsed.reference)
@@ -330,4 +333,5 @@ def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:
         reference,
         tuple(_payload("snapshot.slots", slot) for slot in parsed.slots),
         _digest("snapshot.closed", parsed.closed, CLOSED_BYTES),
+        tuple(parsed.last_included),
     )

@@ -97,20 +97,22 @@ class CatchUp(_message.Message):
     def __init__(self, have: _Optional[int] = ..., whole: bool = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("at", "updates", "model", "reference", "slots", "closed")
+    __slots__ = ("at", "updates", "model", "reference", "slots", "closed", "last_included")
     AT_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    LAST_INCLUDED_FIELD_NUMBER: _ClassVar[int]
     at: int
     updates: int
     model: Payload
     reference: Payload
     slots: _containers.RepeatedCompositeFieldContainer[Payload]
     closed: bytes
-    def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., closed: _Optional[bytes] = ...) -> None: ...
+    last_included: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., closed: _Optional[bytes] = ..., last_included: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Holding(_message.Message):
     __slots__ = ("at", "digest")

@@ -80,6 +80,9 @@ class Snapshot:
     slots: tuple[Payload, ...]
     closed: bytes = b""
     """Of the last result in it, where sums are secure."""
+    last_included: tuple[int, ...] = ()
+    """By client: the last round with it in results, as far as the sender knows; 0: none. Told where
+    there is noise, to members whose ledger may have forgotten rounds."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A charge is on the disk before noise is drawn. A kill in between leaves a round charged and unsent,
 never the reverse. Whoever restores a whole machine from a snapshot restores its ledger with it,
-which the machine alone cannot see.
+which the machine alone cannot see; what its peers know it to have contributed to is made up for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eris.core.errors import ErisError
@@ -96,15 +96,31 @@ class PrivacyLedger:
         with self._locked() as file:
             if not self.charges.check(charge, self.budgets):
                 return
-            made = [*self.charges.standing_for_torn(charge), charge]
-            data = b"".join(one.record() for one in made)
-            written = os.write(file, data)
-            os.fsync(file)
-            synced(self.path.parent)
-            if written < len(data):
-                raise PrivacyLedgerRefused(self.path, "took a part of a charge only")
-            self._size += written
-            self.charges = Charges((*self.charges.whole, *made))
+            self._write(file, [charge])
+
+    def make_up(self, charge: NoiseCharge) -> list[int]:
+        """Charge a round that results are known of, if it is missing, and all before it that may
+        be; returns which, whatever the budget.
+
+        A ledger is only ever added to: an old copy of it lacks rounds after its last one.
+        """
+        with self._locked() as file:
+            last = self.charges.last(charge.federation, charge.round)
+            rounds = list(range(last + 1, charge.round + 1))
+            if rounds:
+                self._write(file, [replace(charge, round=round) for round in rounds])
+            return rounds
+
+    def _write(self, file: int, charges: Sequence[NoiseCharge]) -> None:
+        made = [*self.charges.standing_for_torn(charges[0]), *charges]
+        data = b"".join(one.record() for one in made)
+        written = os.write(file, data)
+        os.fsync(file)
+        synced(self.path.parent)
+        if written < len(data):
+            raise PrivacyLedgerRefused(self.path, "took a part of a charge only")
+        self._size += written
+        self.charges = Charges((*self.charges.whole, *made))
 
     def check(self, charge: NoiseCharge) -> None:
         """Refuse what would not be charged; charges nothing."""

@@ -193,8 +193,8 @@ class SumLaws:
         assert isinstance(desk, SecureDesk)
         if member.me in self.lying:
             return
-        self._witness.saw["an owner names who lied in a sum"] += len(desk.named - self._named)
-        self._named |= desk.named
+        self._witness.saw["an owner names who lied in a sum"] += len({*desk.named} - self._named)
+        self._named |= desk.named.keys()
         if threshold.need == threshold.seats:
             return
         alone = {who for group in desk.blamed if len(group) == 1 for who in group}

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from eris.core.composition import composed
+from eris.core.composition import by_pld, composed
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.noise import PrivacyClaim
 from eris.protocol.secure.charges import BudgetSpent, Charges, NoiseCharge, PrivacyBudget
@@ -134,6 +134,23 @@ def test_planned_rounds_of_batches_fit_and_both_figures_are_said() -> None:
     assert f"ε ≤ {openers:.1f} if the shard's owner" in said
     assert said.endswith("(δ = 1e-5, one sample, 6 of 6 rounds)")
     assert 0.99 < readers <= 1 < openers
+
+
+def test_rounds_of_a_plan_cost_no_look_into_distributions_once_it_is_known() -> None:
+    """A node asks in every round, while others wait for it."""
+    found = [left(Charges())]
+    known = by_pld.cache_info().misses
+    made = Charges()
+    for round in range(6):
+        assert made.check(charge(round), [BUDGET])
+        made = Charges((*made.whole, charge(round)))
+        found.append(left(made))
+    assert found == [6, 5, 4, 3, 2, 1, 0]
+    with pytest.raises(BudgetSpent):
+        made.check(charge(6), [BUDGET])
+    assert by_pld.cache_info().misses == known
+    beyond = Charges((*made.whole, *(charge(round) for round in range(6, 9))))
+    assert left(beyond) == 0
 
 
 def test_coins_are_not_counted_for_whole_clients() -> None:

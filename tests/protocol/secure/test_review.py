@@ -223,6 +223,31 @@ def test_a_wrong_blind_names_nobody_and_other_seats_open_the_sum() -> None:
     assert shard.opened(asked).total.tolist() == shard.total(range(6))
 
 
+def test_seats_in_which_two_ways_differ_need_not_hold_the_liar() -> None:
+    """So they are not named: whose blind was wrong may sit in both, and be right the next time."""
+    shard = lied(off=0)
+    liar, seat = 0, shard.views[0]
+    shard.views[liar] = replace(seat, mine=Shard().keys[6])
+    given = shard.answer(liar, (0, 1))
+    shard.views[liar] = seat
+    shard.opening.answered(1, (0, 1), shard.answer(1, (0, 1)), 1 << F)
+    with pytest.raises(Misfit):
+        shard.opening.answered(liar, (0, 1), given, 1 << F)
+    assert shard.opening.blamed((0, 1), shard.audits()) == []
+    assert shard.opened((0, 2)).total.tolist() == shard.total(range(6))
+    assert liar not in {0, 1} ^ {0, 2}
+
+
+def test_seats_whose_sums_did_not_fit_are_asked_last() -> None:
+    shard = lied(off=0)
+    assert shard.opening.asked() == (0, 1)
+    before: dict[tuple[int, ...], int] = {(0, 1): 2, (0, 2): 1, (1, 2): 1}
+    assert shard.opening.asked((), before.__getitem__) == (0, 2)
+    assert shard.opening.asked({0}, before.__getitem__) == (1, 2)
+    shard.opening.deposits.silent.add(2)
+    assert shard.opening.asked((), before.__getitem__) == (0, 1), "rather than one that is silent"
+
+
 # -- 8.7: one seat after another --------------------------------------------------------------
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,84 +15,24 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from eris.core.errors import ErisError, InvalidSetting
-from eris.core.shards import RandomPlan
-from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
+from eris.core.composition import _losses, by_pld, by_rdp, composed
+from eris.core.errors import ErisError, InvalidSetting, MissingExtra
+from eris.core.noise import PrivacyClaim, epsilon
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
-from eris.protocol.round.member import Member
 from eris.protocol.secure.charges import BudgetSpent
-from eris.protocol.secure.noise import NoiseKeys
-from eris.protocol.secure.noise_terms import SharedNoise
-from eris.protocol.secure.noising import NoiseFault
-from eris.protocol.secure.sending import SecureSender
-from eris.protocol.secure.simulated import Vaults
-from eris.protocol.secure.terms import SecureSums
-from eris.protocol.settings import Settings
-from eris.protocol.view import View
-from eris.runtimes.grpc.journal import Journal, read
+from eris.protocol.secure.noise import NoiseKeys, batch_coins
+from eris.protocol.secure.noising import NoiseFault, sent_rows
 from eris.runtimes.grpc.privacy import FAULT, RECORD, NodePrivacy, budgets, check_learner
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.sections import PrivacyTable
 from eris.runtimes.privacy_ledger import PrivacyLedger, PrivacyLedgerRefused
 from eris.testing.fixed_rows import FixedRows
 from eris.testing.quadratic import Quadratic
+from eris.training.slots import SamplesMeet
 from eris.training.torch import TorchTrainer, flatten
-from eris.training.trainer import LocalUpdate
-
-N, ROUNDS = 4000, 3
-NAMES = ("anna", "ben", "cleo", "dora", "emil")
-START = np.zeros(N, np.float32)
-
-
-def agreed(clients: int = 5, **noise: Any) -> Settings:
-    usual: dict[str, Any] = {
-        "protects": "sample", "epsilon": 8.0, "clip": 0.5, "rounds": ROUNDS, "clients": clients,
-        "samples": 8, "min_included": 4, "colluders": 1,
-    }  # fmt: skip
-    secure, planned = SecureSums.parse("2 of 3"), SharedNoise.planned(**(usual | noise))
-    return Settings(n=N, plan=RandomPlan(5), secure=secure, noise=planned, non_finite="zero",
-                    min_included=4, quorum=4)  # fmt: skip
-
-
-class Site:
-    """One member and its privacy, in a folder; made again it is a restart."""
-
-    def __init__(
-        self, folder: Path, run: str = "first", settings: Settings | None = None, **table: Any
-    ) -> None:
-        self.settings = settings or agreed()
-        self.folder = folder
-        chosen: dict[str, Any] = {"data": "ward-3", "ledger": folder / "privacy"} | table
-        self.privacy = NodePrivacy(self.settings, PrivacyTable(**chosen), folder)
-        vaults = Vaults(self.settings)
-        view = vaults.seat(replace(View.serverless(list(NAMES), aggregators=5), epoch=1))
-        views = (Scheduled(view, 1),)
-        standing = Standing(0, views, NAMES, LOOKAHEAD, 0, held=LOOKAHEAD)
-        self.member = Member(self.settings, standing, START, rounds=ROUNDS, vault=vaults[0])
-        sender = self.member.node.client.sender
-        assert isinstance(sender, SecureSender)
-        self.sender = sender
-        self.journal = Journal(folder / "journal.jsonl")
-        self.privacy.attach(sender, run, views, self.journal)
-        self.member.start(0.0)
-
-    def train(self) -> None:
-        """Hand over what the fixed rows give."""
-        job = self.member.job
-        assert job is not None
-        made = self.privacy.update(FixedRows("anna", n=N), job)
-        assert isinstance(made, LocalUpdate)
-        update = self.privacy.weighed(made)
-        self.member.trained(update.vector, update.samples, 1, 0.0, update.content)
-
-    @property
-    def charged(self) -> list[int]:
-        path = self.folder / "privacy"
-        return [charge.round for charge in PrivacyLedger(path, "ward-3", []).charges.whole]
-
-    def told(self) -> list[dict[str, Any]]:
-        return [line for line in read(self.folder / "journal.jsonl") if line["event"] == "abstains"]
+from eris.training.trainer import LocalUpdate, PerSampleClip
+from support.sites import START, N, Site, agreed
 
 
 @pytest.fixture
@@ -297,11 +240,108 @@ def test_a_learner_without_clipping_is_refused_and_works_for_whole_clients() -> 
             check_learner(Quadratic("anna"), noise, START)
 
 
-def test_secret_batches_are_refused_on_nodes() -> None:
-    noise = agreed(sampling_rate=0.5).noise
-    assert noise is not None
-    with pytest.raises(InvalidSetting, match=r"sampling_rate is 0\.5; expected 1: nodes take all"):
-        check_learner(Quadratic("anna"), noise, START)
+class Turning(FixedRows):
+    """A sample's gradient depends on its place."""
+
+    def check_clipping(self, parameters: Any, *, packed: bool = False) -> None:
+        if packed:
+            raise SamplesMeet("they change places")
+
+
+def test_for_secret_batches_samples_must_be_able_to_change_places() -> None:
+    all_of_them, some = agreed().noise, agreed(epsilon=1.0, sampling_rate=0.5).noise
+    assert all_of_them is not None
+    assert some is not None
+    learner = Turning("anna", n=N)
+    check_learner(learner, all_of_them, START)
+    with pytest.raises(SamplesMeet, match="they change places"):
+        check_learner(learner, some, START)
+    check_learner(FixedRows("anna", n=N), some, START)
+
+
+def test_a_round_of_a_secret_batch_is_charged_as_such_and_both_figures_are_by_pld(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, settings=agreed(epsilon=1.0, sampling_rate=0.5))
+    noise = site.privacy.noise
+    assert "nothing yet, 0 of 3 rounds" in site.privacy.said
+    site.train()
+    (charge,) = site.privacy.ledger.charges.whole
+    assert (charge.sampling_rate, charge.amounts["sample"]) == (0.5, noise.charges)
+    assert charge.amounts["client"] == tuple(64 * b for b in noise.charges), "coins hide samples"
+    shown = site.privacy.shown()
+    assert shown["privacy_rounds_left"] == 2
+    for figure, b in zip(("epsilon_readers", "epsilon_openers"), noise.charges, strict=True):
+        claim = PrivacyClaim("gaussian", 1.0, 1 / math.sqrt(b), 1, 0.5)
+        assert shown[figure] == pytest.approx(composed((claim,), 1e-5), rel=1e-6)
+        assert shown[figure] < epsilon(replace(claim, sampling_rate=1.0), 1e-5)
+    assert "1 of 3 rounds" in shown["privacy"]["said"]
+    other = Site(tmp_path, run="other", epsilon_sample=8.0)  # the same data, with all samples
+    other.train()
+    assert "by RDP: noise or batches have changed" in other.privacy.said
+
+
+def test_the_batch_is_of_the_chain_key_that_is_then_replaced(tmp_path: Path) -> None:
+    """The same as long as the round's noise is not drawn: what trains again has the same batch."""
+    site = Site(tmp_path, settings=agreed(epsilon=1.0, sampling_rate=0.5))
+    job = site.member.job
+    assert job is not None
+    made = [site.privacy.update(FixedRows("anna", n=N), job) for _ in range(2)]
+    first, second = (one.content for one in made if isinstance(one, LocalUpdate))
+    assert first is not None
+    assert second is not None
+    assert np.array_equal(first, second)
+    noising = site.sender._noising
+    assert noising is not None
+    coins = batch_coins(noising._chain_key, "federation", 1, 8, 0.5)
+    rows = sent_rows(site.privacy._coding, 1, 0)(FixedRows("anna", n=N).rows[coins])
+    scales = np.minimum(1, 0.5 / np.linalg.norm(rows.astype(np.float64), axis=1))
+    expected = scales @ rows.astype(np.float64)
+    off = first / 2.0**site.privacy.grid.fine_places - expected
+    assert 0 < coins.sum() < 8
+    assert np.abs(off).max() < 1e-7
+    site.train()
+    with pytest.raises(ErisError, match="noise of round 1 was drawn"):
+        site.privacy.update(FixedRows("anna", n=N), job)
+
+
+class AllOfThem(FixedRows):
+    """Knows nothing of batches."""
+
+    def clipped_update(self, parameters: Any, round: int, clip: PerSampleClip) -> LocalUpdate:
+        return super().clipped_update(parameters, round, replace(clip, batch=None))
+
+
+def test_a_trainer_that_does_not_ask_for_the_batch_gives_nothing(tmp_path: Path) -> None:
+    """It would have trained on all samples, and been charged for few."""
+    site = Site(tmp_path, settings=agreed(epsilon=1.0, sampling_rate=0.5))
+    job = site.member.job
+    assert job is not None
+    with pytest.raises(InvalidSetting, match=r"takes the samples of clip\.batch alone"):
+        site.privacy.update(AllOfThem("anna", n=N), job)
+    assert site.charged == []
+
+
+def test_without_what_accounts_for_batches_a_ledger_that_has_some_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never in mid-run: there the node abstains, and its status says why."""
+    batches, running = (
+        Site(tmp_path, settings=agreed(epsilon=1.0, sampling_rate=0.5)),
+        Site(tmp_path, run="b"),
+    )
+    batches.train()
+    for known in (by_pld, by_rdp, _losses):
+        known.cache_clear()
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    install = r"not installed: dp-accounting; run `pip install 'eris-fl\[audit\]'`"
+    with pytest.raises(MissingExtra, match=install):
+        Site(tmp_path, run="c")
+    assert not running.privacy.allows(2)
+    shown = running.privacy.shown()
+    assert re.match(install, shown["privacy"]["abstains"])
+    assert re.match(install, shown["privacy"]["said"])
+    assert (shown["epsilon_readers"], shown["privacy_rounds_left"]) == (None, 0)
 
 
 @pytest.mark.parametrize("protects", ["sample", "client"])

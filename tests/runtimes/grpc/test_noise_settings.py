@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, MissingExtra
 from eris.protocol.authority.charter import differences
 from eris.protocol.secure.noise_terms import SharedNoise
 from eris.runtimes.grpc.settings import NodeSettings
@@ -75,6 +76,10 @@ REFUSED: list[tuple[str, str, str]] = [
     (f"{NOISE}\ndelta = 2", DATA, "federation.delta is 2.0; expected a number in"),
     ("sigma = \"0x1p+3\"", DATA, "federation.sigma is '0x1p[+]3'; expected nothing without eps"),
     (f'{NOISE}\nprotects = "both"', DATA, "federation.protects is 'both'; expected one of"),
+    ("sampling_rate = 0.5", DATA, "federation.sampling_rate is 0.5; expected 1 without epsilon"),
+    (f"{NOISE}\nsampling_rate = 0", DATA, "federation.sampling_rate is 0.0; expected a number in"),
+    (f'{NOISE}\nsampling_rate = 0.5\nprotects = "client"', DATA,
+     "federation.sampling_rate is 0.5; expected 1 where whole clients are protected"),
 ]  # fmt: skip
 
 
@@ -86,6 +91,35 @@ def test_what_cannot_be_promised_is_refused_in_a_line(
         load(tmp_path, federation="+" + lines, privacy=privacy, membership=members(50))
     assert "\n" not in str(refused.value)
     assert str(tmp_path / "node.toml") in str(refused.value)
+
+
+def test_secret_batches_are_planned_by_all_members_alike(tmp_path: Path) -> None:
+    plain = settings(tmp_path).agreement(1000)
+    agreed = settings(tmp_path, "sampling_rate = 0.25").agreement(1000)
+    planned = SharedNoise.planned("sample", 8, clip=0.5, rounds=20, clients=50, samples=64,
+                                  min_included=45, colluders=1, sampling_rate=0.25)  # fmt: skip
+    assert agreed.noise == planned
+    assert plain.noise is not None
+    assert planned.std < plain.noise.std, "coins hide besides"
+    assert agreed.fingerprint != plain.fingerprint
+    told = settings(tmp_path, f'sampling_rate = 0.25\nsigma = "{plain.noise.sigma}"\n'
+                              f'of_a_client = "{plain.noise.of_a_client}"')  # fmt: skip
+    assert told.agreement(1000).fingerprint not in (plain.fingerprint, agreed.fingerprint)
+
+
+@pytest.mark.parametrize("written", ["", '\nsigma = "0x1p+5"\nof_a_client = "0x1p+5"'])
+def test_batches_without_what_accounts_for_them_are_refused_when_settings_are_read(
+    tmp_path: Path, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the noise is written down: what rounds cost must be computed all the same."""
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    settings(tmp_path)
+    with pytest.raises(MissingExtra) as missing:
+        settings(tmp_path, f"sampling_rate = 0.25{written}")
+    assert str(missing.value) == (
+        "not installed: dp-accounting, which federation.sampling_rate needs; "
+        "run `pip install 'eris-fl[audit]'`"
+    )
 
 
 def test_a_member_without_data_needs_no_name_for_it(tmp_path: Path) -> None:
@@ -105,6 +139,9 @@ def test_differences_are_told_in_a_line(tmp_path: Path) -> None:
     ]
     assert differences(charter(noise + "clip = 0.5"), charter(noise)) == [
         "federation.clip is 0.5 here, 1 in the federation"
+    ]
+    assert differences(charter(noise + "sampling_rate = 0.25"), charter(noise)) == [
+        "federation.sampling_rate is 0.25 here, 1 in the federation"
     ]
     told = differences(charter(noise), charter(noise.replace("64", "65") + "min_included = 46"))
     assert told == [

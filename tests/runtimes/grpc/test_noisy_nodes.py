@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -215,22 +216,27 @@ def test_noise_that_is_too_small_is_seen_by_every_member(
     assert not (federation.folder / "emil" / "privacy").exists()
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.25])
 def test_the_same_updates_and_keys_give_the_bits_of_the_simulator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One round: then a node's next key follows from its first, a simulation's from its seed."""
-    whose = [""]
-    noisy = SecureSender._noisy
+    """One round: then a node's next key follows from its first, a simulation's from its seed.
+
+    With the same keys coins fall alike, too.
+    """
+    whose: dict[int, str] = {}  # by thread: nodes train side by side
+    made = SecureSender._noising_of
 
     def by_name(self: SecureSender, *given: Any) -> Any:
-        whose[0] = self.name
-        return noisy(self, *given)
+        whose[threading.get_ident()] = self.name
+        return made(self, *given)
 
-    monkeypatch.setattr(SecureSender, "_noisy", by_name)
-    monkeypatch.setattr(
-        Vault, "chain_key", lambda self, round: hashlib.sha256(whose[0].encode()).digest()
-    )
-    federation, nodes, _ = trained(tmp_path, rounds=1)
+    def key(self: Vault, round: int) -> bytes:
+        return hashlib.sha256(whose[threading.get_ident()].encode()).digest()
+
+    monkeypatch.setattr(SecureSender, "_noising_of", by_name)
+    monkeypatch.setattr(Vault, "chain_key", key)
+    federation, nodes, _ = trained(tmp_path, rounds=1, sampling_rate=rate, epsilon=1.0)
     agreed = nodes[0].agreed
     view = View.serverless(list(NAMES), aggregators=5)
     trainers = Trainers([FixedRows(name, n=N) for name in NAMES])
@@ -240,3 +246,51 @@ def test_the_same_updates_and_keys_give_the_bits_of_the_simulator(
     assert found is not None
     assert_same_bits(found, simulated.models()[0])
     assert np.abs(found).max() > 0
+
+
+def test_sums_are_of_secret_batches_which_are_charged_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise, for once: every round holds the samples of its coins, and no others."""
+    rate = 0.5
+    chosen: dict[tuple[str, int], NDArray[np.bool_]] = {}
+    draw = SecureSender.batch
+
+    def noted(self: SecureSender, round: int, slots: int) -> NDArray[np.bool_] | None:
+        coins = draw(self, round, slots)
+        assert coins is not None
+        chosen[self.name, round] = coins
+        return coins
+
+    def nothing(self: NoiseKeys, content: Any, std: float, fine_bits: int) -> NDArray[np.int64]:
+        return np.asarray(content) >> fine_bits
+
+    monkeypatch.setattr(SecureSender, "batch", noted)
+    monkeypatch.setattr(NoiseKeys, "add", nothing)
+    monkeypatch.setattr(SharedNoising, "_examine", lambda *_: None)
+    federation, nodes, shown = trained(tmp_path, sampling_rate=rate, epsilon=1.0)
+    sets, model = included(federation, "anna"), federation.model("anna")
+    assert sets == [frozenset(NAMES)] * ROUNDS
+    assert model is not None
+    noise = nodes[0].agreed.noise
+    assert noise is not None
+    assert (noise.sampling_rate, noise.divisor(40)) == (rate, 20)
+    assert len({coins.tobytes() for coins in chosen.values()}) > ROUNDS, "coins of each"
+    expected = np.zeros(N)
+    for (name, _), coins in chosen.items():
+        rows = FixedRows(name, n=N).rows.astype(np.float64)
+        rows *= np.minimum(1, CLIP / np.linalg.norm(rows, axis=1))[:, None]
+        expected -= rows[coins].sum(0) / 20
+    assert np.abs(expected).max() > 0.01
+    assert np.abs(model - expected).max() < 1e-6
+    for name, status in zip(NAMES, shown, strict=True):
+        made = charges(federation, name)
+        assert [(one.round, one.sampling_rate) for one in made.whole] == [
+            (1, rate), (2, rate), (3, rate)
+        ]  # fmt: skip
+        assert {one.amounts["sample"] for one in made.whole} == {noise.charges}
+        assert 0.98 < status["epsilon_readers"] <= 1 < status["epsilon_openers"]
+        assert status["privacy_rounds_left"] == 0
+        assert "3 of 3 rounds" in status["privacy"]["said"]
+        told = list(federation.events(name, "trained"))
+        assert [line["samples"] for line in told] == [SAMPLES] * ROUNDS, "not those of the batch"

@@ -22,6 +22,7 @@ from eris.core.vectors import Vector
 from eris.data import ImageData, fetch, iid, load_mnist
 from eris.data.outputs import check_folder
 from eris.experiments.runs import marks
+from eris.protocol.secure.noise_terms import check_batches
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
 from eris.runtimes.grpc.authority import write_ledger
@@ -215,8 +216,9 @@ def federation_values(
 
 
 def noise_values(
-    members: int, epsilon: float, *, protects: str, clip: float, samples: int, kept: float
-) -> dict[str, Any]:
+    members: int, epsilon: float, *, protects: str, clip: float, samples: int, kept: float,
+    sampling_rate: float = 1.0,
+) -> dict[str, Any]:  # fmt: skip
     """Settings for shared noise of nodes with so many samples each."""
     words: dict[str, Any] = {
         "epsilon": epsilon,
@@ -225,6 +227,9 @@ def noise_values(
         "most_samples": samples,
     }
     FederationTable(name="local", rounds=1, **words)  # refuses before there is a folder
+    if sampling_rate != 1:
+        check_batches(sampling_rate, protects)
+        words["sampling_rate"] = sampling_rate
     if usual_secure_sums(members) == "none":
         raise InvalidSetting("nodes", members, "at least 5: noise is shared in secure sums alone")
     values = {f"federation.{word}": value for word, value in words.items()}

@@ -35,13 +35,15 @@ _NAMES = {
     "noise.delta": "federation.delta",
     "noise.protects": "federation.protects",
     "noise.clip": "federation.clip",
+    "noise.sampling_rate": "federation.sampling_rate",
     "noise.samples": "federation.most_samples",
     "noise.clients": "federation.most_clients",
     "noise.sigma": "federation.sigma",
     "noise.of_a_client": "federation.of_a_client",
 }
-_DECIDE_NOISE = {"noise.epsilon", "noise.delta", "noise.protects", "noise.clip", "rounds",
-                 "min_included", "start_with", SECURE, "secure.colluders"}  # fmt: skip
+_DECIDE_NOISE = {"noise.epsilon", "noise.delta", "noise.protects", "noise.clip",
+                 "noise.sampling_rate", "rounds", "min_included", "start_with", SECURE,
+                 "secure.colluders"}  # fmt: skip
 _KINDS = {kind.__name__: name for name, kind in RULES.items()}
 _KINDS |= {"Masked": "coordinates", "Rotated": "rotated", "Grouped": "rotated"}
 """Parts by the words that ``node.toml`` has for them."""

@@ -56,6 +56,9 @@ class Replica:
         after it, and an earlier state is what all others have."""
         self.gauge: Gauge | None = None
         """What the last result of the gauge coordinates says of its noise."""
+        self.last_included: dict[int, int] = {}
+        """By client: the last round with it in results, where there is noise. Whoever comes back
+        with an old ledger learns from it that it has forgotten rounds."""
         self.horizon: float = math.inf
         """The last round whose results may be applied; later ones wait."""
         self._digests: dict[Key, bytes] = {}
@@ -242,6 +245,7 @@ class Replica:
                 self._replay(result)
             self.updates[key] += 1
             self._closed[key] = result.closed
+            self._note_included(dict.fromkeys(result.included, round))
         self._move_to(key, round)
         if result.digest and result.digest != self.known_digest(key)[: len(result.digest)]:
             self.astray.add(key)
@@ -249,6 +253,15 @@ class Replica:
         log[round] = replace(result, payload=None) if self._lean else result
         if not self._keep_all and len(log) > self.agreement.settings.history:
             del log[min(log)]
+
+    def _note_included(self, rounds: Mapping[int, int]) -> None:
+        """Clients are in results of these rounds; nobody is whom no view has, or ahead of time."""
+        if self.agreement.settings.noise is None:
+            return
+        known = len(self.agreement.view.members)
+        for client, round in rounds.items():
+            if client < known and self.last_included.get(client, 0) < round <= self.horizon:
+                self.last_included[client] = round
 
     def _move_to(self, key: Key, version: int) -> None:
         self.versions[key] = version
@@ -289,11 +302,21 @@ class Replica:
         return {**vectors, "versions": np.array(counts, np.int64), **self._statements()}
 
     def _statements(self) -> dict[str, NDArray[Any]]:
-        """Which statements are behind the segments' states, where sums are secure."""
+        """Which statements are behind the segments' states, where sums are secure, and who was last
+        included when, where there is noise."""
         if self.agreement.settings.secure is None:
             return {}
         rows = [self._closed[key].ljust(CLOSED_BYTES, b"\0") for key in self.agreement.keys]
-        return {"closed": np.frombuffer(b"".join(rows), np.uint8).reshape(-1, CLOSED_BYTES)}
+        closed = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, CLOSED_BYTES)
+        if self.agreement.settings.noise is None:
+            return {"closed": closed}
+        return {"closed": closed, "last_included": np.array(self._last_included, np.int64)}
+
+    @property
+    def _last_included(self) -> tuple[int, ...]:
+        """:attr:`last_included` by client, up to the last that ever was."""
+        last = self.last_included
+        return tuple(last.get(client, 0) for client in range(1 + max(last, default=-1)))
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from a ``state()`` of a replica of the same federation."""
@@ -315,6 +338,7 @@ class Replica:
             self._log[key].clear()
             self._waiting[key].clear()
             self._digests.pop(key, None)
+        self.last_included = dict(enumerate(state.get("last_included", np.zeros(0)).tolist()))
         if "closed" in state:
             for key, row in zip(self.agreement.keys, state["closed"], strict=True):
                 self._closed[key] = row.tobytes() if row.any() else b""
@@ -349,8 +373,8 @@ class Replica:
         header = self.agreement.header(sender, max(1, version), key)
         model, *rest = (Payload(encode_values(segment.gather(v))) for v in self._vectors())
         reference = rest.pop(0) if self.reference is not None else None
-        closed = self._closed[key]
-        return Snapshot(header, version, self.updates[key], model, reference, tuple(rest), closed)
+        return Snapshot(header, version, self.updates[key], model, reference, tuple(rest),
+                        self._closed[key], self._last_included)  # fmt: skip
 
     @staticmethod
     def state_in(snapshot: Snapshot) -> State:
@@ -382,6 +406,7 @@ class Replica:
         for vector, new in zip(self._vectors(), values, strict=True):
             segment.scatter(vector, new)
         self.updates[key], self._closed[key] = snapshot.updates, snapshot.closed
+        self._note_included(dict(enumerate(snapshot.last_included)))
         self._log[key].clear()
         self._move_to(key, snapshot.at)
         return True

@@ -234,6 +234,17 @@ class Charges:
                 return charge
         return None
 
+    def last(self, federation: str, through: int) -> int:
+        """The last round of a federation that was charged, up to a round; 0 if there is none."""
+        return max(
+            (
+                charge.round for charge in self.whole
+                if charge.federation == federation and not charge.stands_for
+                and charge.round <= through
+            ),
+            default=0,
+        )  # fmt: skip
+
     def rounds_left(
         self, charge: Mapping[str, Amount], budgets: Iterable[PrivacyBudget],
         sampling_rate: float = 1.0,
@@ -251,13 +262,20 @@ class Charges:
         return left
 
     def _most_rounds(self, budget: PrivacyBudget, each: Amount, rate: float) -> int:
-        """The most rounds that fit, found by halving: a round more never costs less."""
+        """The most rounds that fit, found by halving: a round more never costs less.
 
-        def fits(more: int) -> bool:
-            found = self.releases(budget.level, 0, each, rate, more)
+        What is tried is how many there are in all, which is the same in every round of a plan: ε of
+        those is known by then, and a round costs no look into distributions.
+        """
+        require(each[0] > 0, "charge", each[0], "a number above 0")
+        made = len(self)
+
+        def fits(total: int) -> bool:
+            if total <= made:
+                return True
+            found = self.releases(budget.level, 0, each, rate, total - made)
             return found.epsilon(budget.delta) <= budget.epsilon
 
-        require(each[0] > 0, "charge", each[0], "a number above 0")
         high = 1
         while fits(high):
             high *= 2
@@ -265,7 +283,7 @@ class Charges:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
-        return low
+        return low - made
 
     def check(self, charge: NoiseCharge, budgets: Sequence[PrivacyBudget]) -> bool:
         """Whether a round is to be charged: it is new, and no budget is exceeded.
@@ -283,7 +301,7 @@ class Charges:
             each = charge.amounts[budget.level]
             after = self.releases(budget.level, 0, each, charge.sampling_rate, 1)
             if after.sampled:
-                spent = after.epsilon(budget.delta) > budget.epsilon
+                spent = self._most_rounds(budget, each, charge.sampling_rate) < 1
             else:
                 spent = after.plain > budget.most
             if spent:

@@ -9,7 +9,7 @@ is left out from the next round on; nothing is published unless other seats open
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from eris.core.compress import Encoding
@@ -18,7 +18,7 @@ from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
 from eris.protocol.schemes.scheme import Asking, Collector, Desk
 from eris.protocol.secure import gauge
-from eris.protocol.secure.keys import MemberKeys
+from eris.protocol.secure.keys import MemberKeys, PublicKeys
 from eris.protocol.secure.opening import Deposits, Opening
 from eris.protocol.secure.seats import bitmap
 from eris.protocol.secure.sending import place_of
@@ -56,8 +56,10 @@ class SecureDesk(Desk):
         self.me, self._vault = me, vault
         self._deposits: dict[tuple[int, int], Deposits] = {}
         """By round and shard."""
-        self.named: set[int] = set()
-        """Who lied in a sum of this owner: left out, and not asked."""
+        self.named: dict[int, PublicKeys | None] = {}
+        """Who lied in a sum of this owner, and the keys that it had then."""
+        self.misfitted: Counter[frozenset[int]] = Counter()
+        """How often what these helpers opened together did not fit: others are asked first."""
         self.blamed: Counter[frozenset[int]] = Counter()
         """How often one member, or two of whom one lied, were found to be behind a misfit."""
 
@@ -139,12 +141,25 @@ class SecureDesk(Desk):
             self.notes.append(f"round {round}: a sum does not fit; member {who} lied")
             self.blamed[group] += 1
             if len(group) == 1:
-                self.named |= group
+                self._name(group, round)
                 continue
             partners = {m: {g - {m} for g in self.blamed if m in g and len(g) > 1} for m in group}
-            self.named |= {member for member, others in partners.items() if len(others) > 1}
+            self._name({member for member, others in partners.items() if len(others) > 1}, round)
             if self.blamed[group] >= MOST_PAIRS:
-                self.named |= group
+                self._name(group, round)
+
+    def _name(self, members: Iterable[int], round: int) -> None:
+        self.named |= {member: self._known(round).get(member) for member in members}
+
+    def left_out(self, round: int) -> set[int]:
+        """Whose words are not taken in a round, and who is not asked: whoever was named, as long as
+        it has the keys that it had then. A name ends with a start, or a renewal of keys."""
+        known = self._known(round)
+        return {member for member, keys in self.named.items() if known.get(member) == keys}
+
+    def _known(self, round: int) -> Mapping[int, PublicKeys]:
+        seating = self.agreement.view_at(round).seating
+        return {} if seating is None else seating.known
 
 
 class SecureCollector(Collector):
@@ -182,7 +197,7 @@ class SecureCollector(Collector):
         sender, encoded = contribution.header.sender, contribution.payload.encoded
         if encoded.encoding != Encoding.RING or encoded.count != self._count:
             raise MalformedMessage("contribution.payload", "does not hold words of a secure sum")
-        if sender in self._desk.named:
+        if sender in self._desk.left_out(self._round):
             raise RefusedContribution(sender, "was found to lie in a sum of this owner")
         self._one = opening = self._one or self._begin(contribution.based_on)
         if sender == self._desk.me:
@@ -237,12 +252,16 @@ class SecureCollector(Collector):
     def _ask(self) -> Asking:
         """Of the seats that hold all escrows, those to be asked now."""
         opening, statement = self._closing
-        self._asked = opening.asked({s for s, h in enumerate(opening.helpers)
-                                     if h in self._desk.named})  # fmt: skip
+        left_out = self._desk.left_out(self._round)
+        self._asked = opening.asked({s for s, h in enumerate(opening.helpers) if h in left_out},
+                                    lambda way: self._desk.misfitted[self._who(way)])  # fmt: skip
         if self._asked is None:
             return Asking({})
         said = write_closing(statement, opening.signature, bitmap(self._asked))
         return Asking({opening.helpers[seat]: said for seat in self._asked})
+
+    def _who(self, seats: Iterable[int]) -> frozenset[int]:
+        return frozenset(self._closing[0].helpers[seat] for seat in seats)
 
     def again(self, silent: frozenset[int]) -> Asking:
         """Some did not answer: whom to ask now."""
@@ -267,6 +286,7 @@ class SecureCollector(Collector):
             self._opened = opening.answered(seat, asked, given, *self._bound())
         except Misfit as misfit:
             self._desk.notes.append(f"round {self._round}: {misfit}")
+            self._desk.misfitted[self._who(asked)] += 1
             return self._ask() if self._audited else self._ask_audit()
         if self._opened is None:
             return None

@@ -73,6 +73,7 @@ class SharedNoise:
     ) -> SharedNoise:  # fmt: skip
         """The least noise that keeps the promise where every sum is of ``min_included`` at least
         and a reader has up to ``colluders``."""
+        check_batches(sampling_rate, protects)  # before what takes a second
         plan = NoisePlan(epsilon, rounds, min_included, colluders, delta, sampling_rate)
         sigma = math.nextafter(sensitivity(protects, clip) * plan.sigma, math.inf)
         each = math.nextafter(sigma / math.sqrt(plan.honest), math.inf)
@@ -88,13 +89,7 @@ class SharedNoise:
         require(0 < self.epsilon < math.inf, "epsilon", self.epsilon, above)
         require(0 < self.clip < math.inf, "clip", self.clip, above)
         require(0 < self.delta < 1, "delta", self.delta, "a number in (0, 1)")
-        rate = self.sampling_rate
-        require(0 < rate <= 1, "sampling_rate", rate, "a number in (0, 1]")
-        if rate < 1 and self.protects != "sample":
-            expected = (
-                "1 where whole clients are protected: who takes part in a round is drawn in public"
-            )
-            raise InvalidSetting("sampling_rate", rate, expected)
+        check_batches(self.sampling_rate, self.protects)
         for name in ("rounds", "clients", "samples"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         for name in ("sigma", "of_a_client"):
@@ -211,6 +206,19 @@ def without_secure_sums() -> InvalidSetting:
         "is shared protects none (local noise does: method fedavg-ldp)"
     )
     return InvalidSetting("secure_sums", "none", expected)
+
+
+def check_batches(rate: float, protects: str) -> None:
+    """Refuse batches that hide nothing.
+
+    >>> check_batches(0.25, "sample")
+    """
+    require(0 < rate <= 1, "sampling_rate", rate, "a number in (0, 1]")
+    if rate < 1 and protects != "sample":
+        expected = (
+            "1 where whole clients are protected: who takes part in a round is drawn in public"
+        )
+        raise InvalidSetting("sampling_rate", rate, expected)
 
 
 def usually_included(clients: int) -> int:

@@ -9,7 +9,7 @@ cannot be opened, nothing is.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -205,8 +205,11 @@ class Opening:
         mine = {self.owner} if model == self._owned else set()
         return frozenset(mine | self._groups[model].clients.keys())
 
-    def asked(self, without: Container[int] = ()) -> tuple[int, ...] | None:
-        """The seats to ask next about the statement: other ones after a silence or a misfit."""
+    def asked(
+        self, without: Container[int] = (), misfits: Callable[[tuple[int, ...]], int] = lambda _: 0
+    ) -> tuple[int, ...] | None:
+        """The seats to ask next about the statement: other ones after a silence or a misfit; those
+        last that had most ``misfits`` before."""
         assert self.statement is not None
         group = self._groups[self.statement.model]
         group.look(self.deposits)
@@ -214,7 +217,7 @@ class Opening:
         ways = [way for way in combinations(able, self.terms.threshold.need)
                 if way not in self._misfits]  # fmt: skip
         silent = self.deposits.silent
-        return min(ways, key=lambda way: (len(silent & set(way)), way), default=None)
+        return min(ways, key=lambda way: (len(silent & set(way)), misfits(way), way), default=None)
 
     def answered(
         self,

@@ -133,6 +133,9 @@ class Driver:
             now = self._versions(message)
             if isinstance(message, Result | Snapshot) and now != before:
                 self.results_applied += 1
+                if self.privacy is not None:
+                    last = self.member.node.replica.last_included
+                    self.privacy.hear(last.get(self.member.me, 0))
                 self._note_result(message)
                 replica = self.member.node.replica
                 behind = replica.result_of(message.header.key, now or 0)

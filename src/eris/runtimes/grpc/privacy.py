@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting, MissingExtra
 from eris.core.vectors import Vector
 from eris.protocol.agreement import networked
 from eris.protocol.authority.standing import Scheduled
 from eris.protocol.round.giving import Job
-from eris.protocol.secure.charges import AlreadyCharged, BudgetSpent, NoiseCharge, PrivacyBudget
+from eris.protocol.secure.charges import (
+    AlreadyCharged,
+    BudgetSpent,
+    Charges,
+    NoiseCharge,
+    PrivacyBudget,
+)
 from eris.protocol.secure.noise_terms import Level, SharedNoise
 from eris.protocol.secure.noising import NoiseFault, sent_rows
 from eris.protocol.secure.sending import SecureSender
@@ -35,9 +42,11 @@ from eris.training.trainer import ClippingTrainer, Learner, LocalUpdate, PerSamp
 _log = logging.getLogger("eris.node")
 FAULT = "noise-fault.txt"
 """Beside a checkpoint: why this node's noise is not to be trusted."""
+MADE_UP = b"made up"
+"""In place of the tag of noise that nobody here remembers: a round with it is never trained."""
 RECORD = "privacy"
 """What a checkpoint calls its note of the ledger."""
-REFUSALS = (BudgetSpent, AlreadyCharged, NoiseFault, PrivacyLedgerRefused)
+REFUSALS = (BudgetSpent, AlreadyCharged, NoiseFault, PrivacyLedgerRefused, MissingExtra)
 """Why a client abstains whose training is as good as any other."""
 
 
@@ -59,6 +68,7 @@ class NodePrivacy:
         self.grid = self.noise.grid(agreed.secure.ring_bytes, agreed.precision.fraction_bits)
         self.data = table.data
         self._agreed, self._colluders = agreed, agreed.secure.known
+        self._run = agreed.name
         self._fault = folder / FAULT
         if self._fault.exists():
             raise ErisError(
@@ -76,10 +86,16 @@ class NodePrivacy:
         self.ledger = PrivacyLedger(table.ledger, self.data, budgets(self.noise, table), record)
         self.abstains = ""
         """Why this node gives nothing to the current round, if so."""
+        self.behind = ""
+        """What the ledger had forgotten, if so."""
+        self._included, self._made_up = 0, 0
         self._looked, self._may = 0, False
         self._broken: ErisError | None = None
         self._told: type[ErisError] | None = None
         """The kind of reason that was last said."""
+        # What figures need that is not installed is said before anybody is told of this node; and
+        # what takes long to compute is known when the first round asks for it.
+        self.figures(self.ledger.charges)
 
     def attach(
         self, sender: SecureSender, run: str, views: Sequence[Scheduled], journal: Journal
@@ -87,7 +103,8 @@ class NodePrivacy:
         """Watch over a member's noise, in a run of the federation."""
         self._sender, self._journal = sender, journal
         # A federation that is begun anew has other rounds: they add up, and are no repetition.
-        self._run = f"{self._agreed.name}/{run}" if run else self._agreed.name
+        if run:
+            self._run = f"{self._agreed.name}/{run}"
         # Of its own: it is used while the member's is, in another thread.
         self._coding = networked(self._agreed, views).coding
         sender.charge, sender.allows = self._charge, self.allows
@@ -108,12 +125,43 @@ class NodePrivacy:
             try:
                 if self._broken is not None:
                     raise self._broken
+                self._make_up()
                 self.ledger.check(self._cost(round, 0, b"", b""))
             except REFUSALS as refused:
                 self.refuse(round, refused)
             else:
                 self.abstains, self._told = "", None
         return self._may
+
+    def hear(self, included: int) -> None:
+        """This client is in results of a round, as far as is known here or peers tell.
+
+        If it was never charged, this machine was brought back with an old ledger. The round and
+        those before it that the ledger may have lost are charged now, as agreed; as long as that
+        cannot be done, nothing is given.
+        """
+        included = min(included, self.noise.rounds)
+        if included > self._included:
+            self._included = included
+            try:
+                self._make_up()
+            except REFUSALS as refused:
+                self.refuse(self._looked, refused)
+
+    def _make_up(self) -> None:
+        if self._made_up == self._included:
+            return
+        cost = self._cost(self._included, 0, b"", MADE_UP, self._weight or self.noise.samples)
+        rounds = self.ledger.make_up(cost)
+        self._made_up = self._included
+        if rounds:
+            self._looked = 0  # what may be drawn is another question now
+            self.behind = (
+                f"the ledger was behind: this client is in results of round {rounds[-1]}, which it "
+                f"did not hold; rounds {rounds[0]} to {rounds[-1]} are charged now"
+            )
+            event(_log, logging.WARNING, "ledger behind", data=self.data, problem=self.behind)
+            self._journal.write("ledger behind", rounds=rounds)
 
     def refuse(self, round: int, why: ErisError) -> None:
         """Abstain from a round, and say so once; from all that are to come, in this start and in
@@ -133,12 +181,15 @@ class NodePrivacy:
     def _charge(self, round: int, tag: bytes) -> None:
         training = self._sender.training
         assert training is not None
+        self._make_up()
         self.ledger.charge(self._cost(round, training.view.epoch, training.model, tag))
 
-    def _cost(self, round: int, epoch: int, model: bytes, tag: bytes) -> NoiseCharge:
+    def _cost(
+        self, round: int, epoch: int, model: bytes, tag: bytes, samples: int | None = None
+    ) -> NoiseCharge:
         return NoiseCharge.of(
             self.noise, self.grid, federation=self._run, epoch=epoch, round=round, model=model,
-            tag=tag, samples=self._weight or 1,
+            tag=tag, samples=samples or self._weight or 1,
             min_included=self._agreed.min_included, colluders=self._colluders,
         )  # fmt: skip
 
@@ -151,7 +202,29 @@ class NodePrivacy:
         assert isinstance(learner, ClippingTrainer)
         select = sent_rows(self._coding, job.round, 0)
         clip = PerSampleClip(self.noise.clip, self.grid.fine_places, select, self._weight)
-        return learner.clipped_update(job.model, job.round, clip)
+        if self.noise.sampling_rate == 1:
+            return learner.clipped_update(job.model, job.round, clip)
+        self._foresee(job.round)
+        asked: list[int] = []
+
+        def batch(slots: int) -> NDArray[np.bool_] | None:
+            asked.append(slots)
+            return self._sender.batch(job.round, slots)
+
+        made = learner.clipped_update(job.model, job.round, replace(clip, batch=batch))
+        if not asked:
+            expected = (
+                "one whose clipped_update takes the samples of clip.batch alone: what a round "
+                "costs counts on it"
+            )
+            raise InvalidSetting("training.trainer", type(learner).__name__, expected)
+        return made
+
+    def _foresee(self, round: int) -> None:
+        """Compute what will be shown after a round while it is trained, in that thread: of secret
+        batches it takes a while, and the others are not to wait for it."""
+        charges = self.ledger.charges
+        self.figures(replace(charges, whole=(*charges.whole, self._cost(round, 0, b"", b""))))
 
     def weighed(self, update: LocalUpdate) -> LocalUpdate:
         """An update with this client's public weight and steps: those of its first, for they are
@@ -177,16 +250,27 @@ class NodePrivacy:
     @property
     def said(self) -> str:
         """Both figures of the data so far."""
-        charges = self.ledger.charges
-        if not len(charges):
-            left = int(charges.rounds_left(self._each, self.ledger.budgets))
-            return f"nothing yet, 0 of {left} rounds (one {self.noise.protects})"
-        return charges.said(self._budget, self._each)
+        charges, rate = self.ledger.charges, self.noise.sampling_rate
+        try:
+            if not len(charges):
+                left = int(charges.rounds_left(self._each, self.ledger.budgets, rate))
+                return f"nothing yet, 0 of {left} rounds (one {self.noise.protects})"
+            return charges.said(self._budget, self._each, rate)
+        except MissingExtra as missing:  # others have drawn batches of the same data meanwhile
+            return str(missing)
+
+    def figures(self, charges: Charges) -> tuple[float, float, float]:
+        """ε of readers and of openers after these charges, and the rounds that are left."""
+        each, rate = self._each, self.noise.sampling_rate
+        left = charges.rounds_left(each, self.ledger.budgets, rate)
+        return *charges.epsilons(self._budget, each, rate), left
 
     def shown(self) -> dict[str, Any]:
         """What a status has of it."""
-        readers, openers = self.ledger.charges.epsilons(self._budget, self._each)
-        left = self.ledger.charges.rounds_left(self._each, self.ledger.budgets)
+        try:
+            readers, openers, left = self.figures(self.ledger.charges)
+        except MissingExtra:  # as it says
+            readers, openers, left = None, None, 0
         return {
             "epsilon_readers": readers,
             "epsilon_openers": openers,
@@ -196,6 +280,7 @@ class NodePrivacy:
                 "protects": self.noise.protects,
                 "said": self.said,
                 "abstains": self.abstains,
+                "behind": self.behind,
             },
         }
 
@@ -222,9 +307,6 @@ def budgets(noise: SharedNoise, table: PrivacyTable) -> list[PrivacyBudget]:
 
 def check_learner(learner: Learner, noise: SharedNoise, initial: Vector) -> None:
     """Refuse training that cannot keep the promise, before anybody is told of this node."""
-    if noise.sampling_rate != 1:
-        expected = "1: nodes take all samples, secret batches are of simulations alone so far"
-        raise InvalidSetting("sampling_rate", noise.sampling_rate, expected)
     if noise.protects == "client":
         return
     if not isinstance(learner, ClippingTrainer):
@@ -233,4 +315,6 @@ def check_learner(learner: Learner, noise: SharedNoise, initial: Vector) -> None
             'them; with federation.protects = "client" any training works'
         )
         raise InvalidSetting("training.trainer", type(learner).__name__, expected)
-    learner.check_clipping(initial.copy())
+    # Only those that know of batches are asked about them.
+    packed = {"packed": True} if noise.sampling_rate < 1 else {}
+    learner.check_clipping(initial.copy(), **packed)

@@ -190,6 +190,11 @@ class FederationTable(Table):
         "cut.",
         default=1.0, within=ABOVE_0,
     )  # fmt: skip
+    sampling_rate: float = setting(
+        "Share of its samples that a client trains on in a round, with epsilon, each chosen by a "
+        "coin that nobody else sees; below 1 every node needs dp-accounting (eris-fl[audit]).",
+        default=1.0,
+    )  # fmt: skip
     most_samples: int | None = setting(
         "Most samples of one client, with epsilon: samples are public weights, and bound a sum.",
         default=None, within=AT_LEAST_1, empty="none; required with epsilon", example=5000,

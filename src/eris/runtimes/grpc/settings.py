@@ -14,7 +14,7 @@ from typing import Any
 
 from eris.core.combine import FixedPoint
 from eris.core.compress import RandP
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, library
 from eris.core.rules import RULES
 from eris.core.shards import RandomPlan, segment_length
 from eris.protocol.schemes import Scheme, scheme_for
@@ -234,16 +234,20 @@ class NodeSettings(Table):
             for name in ("most_samples", "most_clients", "sigma", "of_a_client"):
                 if getattr(ours, name) is not None:
                     raise InvalidSetting(name, getattr(ours, name), "nothing without epsilon")
+            if ours.sampling_rate != 1:
+                raise InvalidSetting("sampling_rate", ours.sampling_rate, "1 without epsilon")
             return None
         if self.secure is None:
             raise without_secure_sums()
         if ours.most_samples is None:
             expected = "the most samples of one client: they are public weights, and bound a sum"
             raise InvalidSetting("most_samples", UNSET, expected)
+        if ours.sampling_rate < 1:
+            library("dp_accounting", "dp-accounting, which federation.sampling_rate needs", "audit")
         planned = SharedNoise.planned(
             ours.protects, ours.epsilon, clip=ours.clip, rounds=ours.rounds, delta=ours.delta,
             clients=self.most_clients, samples=ours.most_samples, min_included=self.min_included,
-            colluders=self.secure.known,
+            colluders=self.secure.known, sampling_rate=ours.sampling_rate,
         )  # fmt: skip
         return replace(
             planned,
