@@ -130,7 +130,7 @@ def test_under_noise_the_regression_goes_by_what_was_agreed(opened: bool) -> Non
     members = frozenset({8})
     if opened:
         members = Opener(watch("noise", [Observer("member", members)]).agreement).openers(0)
-    looking = watch("noise", [Observer("looks", members)])
+    looking = watch("noise", [Observer("openers" if opened else "member", members)])
     noise = looking.agreement.settings.noise
     assert noise is not None
     regression = JointRegression(candidates, seed=0)
