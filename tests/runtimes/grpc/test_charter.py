@@ -96,6 +96,7 @@ def test_every_agreed_setting_is_in_the_charter(
         "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',
         "limit": "0.3", "mask_groups": "2", "secure_sums": '"2 of 3"', "ring_bytes": "6",
         "colluders": "2", "epsilon": "4", "delta": "1e-6", "protects": '"client"', "clip": "2",
+        "sampling_rate": "0.5",
         "most_samples": "9", "most_clients": "6", "sigma": '"0x1p+9"', "of_a_client": '"0x1p+9"',
     }  # fmt: skip
     beside = {"basis": "+kept_fraction = 0.02"}
