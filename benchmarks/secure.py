@@ -152,12 +152,13 @@ class Measuring:
 
     def _each(
         self, what: str, charters: Mapping[str, Mapping[str, Any]],
-        measure: Callable[[str, Mapping[str, Any]], None],
+        measure: Callable[[str, Mapping[str, Any]], Run | None],
     ) -> None:  # fmt: skip
         for variant, charter in charters.items():
             self.say(f"{what}: {variant}")
             try:
-                measure(variant, charter)
+                if (run := measure(variant, charter)) is not None:  # who stops it early has this
+                    self.say(f"  {run.median_s:.2f} s, {run.cpu_s:.2f} CPU s a round")
             except ErisError as refusal:
                 if variant == PLAIN:
                     raise
@@ -168,9 +169,10 @@ class Measuring:
         """CPU seconds over loopback."""
         plan, places = self.plan, [Loopback()] * MEMBERS
 
-        def measure(variant: str, charter: Mapping[str, Any]) -> None:
+        def measure(variant: str, charter: Mapping[str, Any]) -> Run:
             run = nodes_run(places, plan.cpu_size, plan.cpu_rounds, charter)
             self.found.cpu[variant] = run
+            return run
 
         self._each(f"nodes over loopback, n = {plan.cpu_size:,}", all_charters(), measure)
 
@@ -194,10 +196,10 @@ class Measuring:
         """Seconds on links, everybody there."""
         rounds = self.plan.rounds
 
-        def measure(variant: str, charter: Mapping[str, Any]) -> None:
-            self.found.links[parameters, variant] = on_links(
-                hosts, rounds, lambda: nodes_run(hosts, parameters, rounds, charter)
-            )
+        def measure(variant: str, charter: Mapping[str, Any]) -> Run:
+            run = on_links(hosts, rounds, lambda: nodes_run(hosts, parameters, rounds, charter))
+            self.found.links[parameters, variant] = run
+            return run
 
         self._each(f"nodes on links, n = {parameters:,}", CHARTERS, measure)
 
@@ -205,9 +207,10 @@ class Measuring:
         """Seconds on links once some members are gone for good."""
         parameters, rounds = max(self.plan.sizes), self.plan.killed_rounds
 
-        def measure(variant: str, charter: Mapping[str, Any]) -> None:
+        def measure(variant: str, charter: Mapping[str, Any]) -> Run:
             run = nodes_run(hosts, parameters, rounds, charter, killed=number)
             self.found.killed[number, variant] = run
+            return run
 
         self._each(f"nodes on links, {number} killed, n = {parameters:,}", CHARTERS, measure)
 
