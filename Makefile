@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,crypto,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(OLDEST) protobuf==6.31.1 grpcio-tools==1.75.1
 	@touch $@
 

@@ -10,7 +10,8 @@ import pytest
 
 BARE = """
 import sys
-for name in ("torch", "sklearn", "scipy", "ray", "transformers", "dp_accounting"):
+for name in ("torch", "sklearn", "scipy", "ray", "transformers", "dp_accounting", "coincurve",
+             "gmpy2", "phe"):
     sys.modules[name] = None
 from eris.cli.main import main
 main()

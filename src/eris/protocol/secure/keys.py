@@ -50,7 +50,7 @@ class MemberKeys:
     exchange: X25519PrivateKey = field(repr=False)
     signing: Ed25519PrivateKey = field(repr=False)
     process_secret: bytes = field(repr=False)
-    _shared: dict[tuple[int, int, int, PublicKeys], PairSecret] = field(
+    _extracted: dict[tuple[bytes, bytes], bytes] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -73,20 +73,20 @@ class MemberKeys:
 
     def shared(self, federation: int, me: int, other: int, theirs: PublicKeys) -> PairSecret:
         """What this member shares with another, or with itself."""
-        pair = federation, me, other, theirs
-        if pair not in self._shared:
-            # A curve's multiplication each: once for as long as keys live.
-            self._shared[pair] = self._agree(*pair)
-        return self._shared[pair]
-
-    def _agree(self, federation: int, me: int, other: int, theirs: PublicKeys) -> PairSecret:
-        try:
-            agreed = self.exchange.exchange(X25519PublicKey.from_public_bytes(theirs.exchange))
-        except ValueError:  # an output of zeros: a point of small order, which hides nothing
-            raise RefusedKeys(f"the exchange key of member {other} is no key") from None
         low, high = sorted([(me, self.public.exchange), (other, theirs.exchange)])
         salt = label("pair", federation, low[0], high[0]) + low[1] + high[1]
-        return PairSecret(prf(salt, agreed))
+        return PairSecret(self.extracted(salt, other, theirs.exchange))
+
+    def extracted(self, salt: bytes, other: int, theirs: bytes) -> bytes:
+        """HKDF's extraction of what X25519 gives with another's key; a salt keeps uses apart."""
+        if (salt, theirs) not in self._extracted:
+            # A curve's multiplication each: once for as long as keys live.
+            try:
+                agreed = self.exchange.exchange(X25519PublicKey.from_public_bytes(theirs))
+            except ValueError:  # an output of zeros: a point of small order, which hides nothing
+                raise RefusedKeys(f"the exchange key of member {other} is no key") from None
+            self._extracted[salt, theirs] = prf(salt, agreed)
+        return self._extracted[salt, theirs]
 
 
 @dataclass(frozen=True)

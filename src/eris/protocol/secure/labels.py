@@ -44,8 +44,12 @@ def prf(key: bytes, message: bytes) -> bytes:
 
 
 def derived(key: bytes, info: bytes, length: int = 32) -> bytes:
-    """HKDF's expansion (RFC 5869) to at most one block."""
-    return hmac.digest(key, info + b"\x01", "sha256")[:length]
+    """HKDF's expansion (RFC 5869)."""
+    blocks = block = b""
+    for counter in range(1, -(-length // 32) + 1):
+        block = hmac.digest(key, block + info + bytes([counter]), "sha256")
+        blocks += block
+    return blocks[:length]
 
 
 def digest(*pieces: bytes) -> bytes:

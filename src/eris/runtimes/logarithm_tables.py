@@ -1,0 +1,34 @@
+"""Tables of logarithms on disk: built once, checked when they are read, built anew if damaged."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from eris.files import SHARED, replace
+from eris.protocol.enccluster.logarithms import REACH, DamagedTable, LogarithmTable, Progressed
+
+
+def cached_table(
+    folder: Path, reach: int = REACH, progress: Progressed | None = None
+) -> LogarithmTable:
+    """The table of this reach in a folder, mapped into memory; ``progress`` if it must be built."""
+    path = folder / f"logarithms-{reach}.table"
+    try:
+        return _mapped(path, reach)
+    except (FileNotFoundError, DamagedTable):
+        folder.mkdir(parents=True, exist_ok=True)
+    replace(path, LogarithmTable.build(reach, progress).pieces(), SHARED)
+    return _mapped(path, reach)
+
+
+def _mapped(path: Path, reach: int) -> LogarithmTable:
+    with path.open("rb") as file:
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except ValueError as empty:  # nothing can be mapped
+            raise DamagedTable(str(empty)) from None
+    found = LogarithmTable.of(memoryview(data))
+    if found.reach != reach:
+        raise DamagedTable(f"it reaches {found.reach}, not {reach}")
+    return found
