@@ -245,7 +245,9 @@ def test_a_wrong_share_opens_no_wrong_value(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_statement_that_its_owner_did_not_sign_is_answered_by_nobody(
     change: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "write_statement", lambda *about: change(write_statement(*about)))
+    monkeypatch.setattr(
+        collecting, "write_statement", lambda *about: change(write_statement(*about))
+    )
     fit = fitted(rounds=1)[0]
     assert not messages(fit, Reveal)
     assert sum(reason in text for text in fit.history[0].refused) == CLIENTS
