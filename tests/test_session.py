@@ -30,6 +30,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "muffliato": {"degree": 4, "steps": 3},
     "shatter": {"virtual_nodes": 2, "degree": 4},
     "priprune": {"adaptive": True},
+    "fedavg-wc": {"clusters": 4},
+    "enccluster": {"clusters": 2, "weight_range": 64.0, "fraction_bits": 8},
+    "detrust": {"weight_range": 64.0, "fraction_bits": 8},
 }
 FAULTS = FaultPlan(seed=3, link=0.3, churn=0.2)
 
@@ -43,6 +46,7 @@ def session(name: str, rounds: int = 8, faults: FaultPlan | None = FAULTS) -> Se
     return federation.start(rounds, record=True, faults=faults)
 
 
+@pytest.mark.filterwarnings("ignore:EncCluster does not hide")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_state_survives_its_file_and_a_training_goes_on_from_it(
     name: str, tmp_path: Path

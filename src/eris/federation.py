@@ -19,6 +19,7 @@ from eris.core.noise import PrivacyClaim
 from eris.core.rules import FedAvg as FedAvgRule
 from eris.core.rules import ServerRule, server_rule
 from eris.core.vectors import Vector
+from eris.data.cache import cache_root
 from eris.methods.eris import ERIS
 from eris.methods.method import GossipComposition, GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
@@ -30,6 +31,7 @@ from eris.protocol.view import View
 from eris.runtimes.cohort import Cohort
 from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
+from eris.runtimes.logarithm_tables import kept_table
 from eris.runtimes.sampling import Sampling
 from eris.runtimes.station import Place, Station, Stations
 from eris.runtimes.swarm import Swarm
@@ -292,8 +294,9 @@ class Federation:
             )
         else:
             build = partial(
-                Cohort, self.agreement, self.initial, self.population, sampling=self._sampling
-            )
+                Cohort, self.agreement, self.initial, self.population, sampling=self._sampling,
+                tables=partial(kept_table, cache_root() / "logarithms"),
+            )  # fmt: skip
         build = partial(build, faults=faults, noise=noise, record=record)
         if engine == "local":
             count = stations or 1
@@ -375,7 +378,8 @@ def _check_private(trainers: Sequence[Trainer]) -> None:
 
 
 def _warn_of_exposure(settings: Settings) -> None:
-    """Say so where a published value need not mix as many clients as ``min_included`` promises."""
+    """Say so where a published value need not mix as many clients as ``min_included`` promises, or
+    a scheme hides less than it seems to."""
     least = settings.min_included
     mixed = settings.rule.values_mixed(least)
     if mixed < least:
@@ -383,6 +387,8 @@ def _warn_of_exposure(settings: Settings) -> None:
             f"{settings.rule.name} may publish values that only {mixed} of {least} clients are in, "
             "to every member and of every shard"
         )
+        warnings.warn(PrivacyWarning(text), stacklevel=4)
+    if text := settings.scheme.exposure():
         warnings.warn(PrivacyWarning(text), stacklevel=4)
 
 

@@ -12,6 +12,7 @@ import pytest
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import RevealRequest
 from eris.protocol.round.aggregator import Aggregator
+from eris.protocol.round.helping import Helping
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
 from eris.protocol.schemes.scheme import Asking
@@ -189,7 +190,7 @@ def test_a_helper_that_lies_is_named_and_the_sum_is_opened_by_others() -> None:
     assert world.witness.sums is not None
     world.witness.sums.lying.add(liar)
     helping = members[liar].node.helping
-    assert helping is not None
+    assert isinstance(helping, Helping)
     given = helping.helper.answer
 
     def wrong(*asked: Any, **more: Any) -> Any:

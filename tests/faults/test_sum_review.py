@@ -15,6 +15,7 @@ from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.giving import Giving, Job
+from eris.protocol.round.helping import Helping
 from eris.protocol.round.member import Member
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.replica import Replica
@@ -163,7 +164,7 @@ def secrets(member: Member) -> Iterator[bytes]:
     """All that would open something: keys, roots, seeds, and what is masked."""
     sender, helping = member.node.client.sender, member.node.helping
     assert isinstance(sender, SecureSender)
-    assert helping is not None
+    assert isinstance(helping, Helping)
     raw = (Encoding.Raw, PrivateFormat.Raw, NoEncryption())
     for keys in sender._vault._keys:
         yield from (keys.exchange.private_bytes(*raw), keys.signing.private_bytes(*raw))

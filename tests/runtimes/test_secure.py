@@ -202,7 +202,7 @@ def test_questions_are_answered_once_a_set() -> None:
         if isinstance(r.message, RevealRequest) and r.message.included
     )  # fmt: skip
     helper = next(r.receivers[0] for r in cohort._post._records if r.message == asked)
-    again = cohort._helpers[helper].answer(asked)
+    again = cohort._answering[helper].answer(asked)
     assert isinstance(again[0].message, Reveal)
     assert again[0].message.data[:1] == b"\x02"
 

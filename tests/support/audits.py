@@ -47,6 +47,7 @@ METHODS: dict[str, dict[str, Any]] = {
         "training.momentum": 0.0,
         "server.rule": "fedavgm",
     },
+    "clustered": {"method.name": "fedavg-wc", "method.clusters": 16},
     "soteria": {"method.name": "soteriafl", "method.epsilon": 50.0},
     "priprune": {"method.name": "priprune", "method.rate": 0.05},
 }

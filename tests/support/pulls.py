@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
+from eris.core.errors import PrivacyWarning
 from eris.core.vectors import Vector
 from eris.federation import Federation
 from eris.methods.registry import create
@@ -20,6 +22,9 @@ SETTINGS: dict[str, dict[str, object]] = {
     "el": {"degree": 4},
     "muffliato": {"degree": 4, "steps": 3},
     "shatter": {"virtual_nodes": 3, "degree": 4},
+    "fedavg-wc": {"clusters": 8},
+    "enccluster": {"clusters": 8, "coding": "sealed", "weight_range": 64.0, "fraction_bits": 8},
+    "detrust": {"weight_range": 64.0, "fraction_bits": 8},
 }
 
 
@@ -48,11 +53,13 @@ class Pull:
 
 
 def federation(name: str) -> Federation:
-    return Federation(
-        [Pull(client) for client in range(CLIENTS)],
-        START,
-        create(name, **SETTINGS.get(name, {})),
-        rule="fedavg",
-        samples=[1 + client for client in range(CLIENTS)],
-        seed=7,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # of methods that hide little
+        return Federation(
+            [Pull(client) for client in range(CLIENTS)],
+            START,
+            create(name, **SETTINGS.get(name, {})),
+            rule="fedavg",
+            samples=[1 + client for client in range(CLIENTS)],
+            seed=7,
+        )

@@ -384,17 +384,19 @@ class _Known:
             return None
         coordinates, edges = self.agreement.coding.layout(round.round, client)
         sent, versions = np.zeros(len(coordinates), np.float32), self.replica.versions
+        heard = np.zeros(len(coordinates), np.bool_)
+        relative = self.agreement.settings.scheme.relative
         for key, contribution in mine.items():
-            # Unless these observers hold another reference than it was compressed against.
-            if self.replica.reference is None or contribution.based_on == versions[key]:
+            # Unless these observers hold another state than it was made against.
+            if not relative or contribution.based_on == versions[key]:
                 at = round.places[key]
                 sent[edges[at] : edges[at + 1]] = contribution.values
-        update, guess, steps, mean_steps = sent, None, 1.0, 1.0
+                heard[edges[at] : edges[at + 1]] = True
+        guess, steps, mean_steps = None, 1.0, 1.0
         if self.agreement.settings.rule.normalises_steps:
             steps = float(next((one.steps for one in mine.values()), 1))
             mean_steps = self._mean_steps(round, observer)
-        if self.replica.reference is not None:
-            update = sent + self.reader.reference(self.replica, client, coordinates, exact=True)
+        update = self.reader.update(self.replica, client, coordinates, sent, heard)
         if published:
             guess = self._mean(round, observer, coordinates)
             if self.replica.reference is not None:

@@ -37,6 +37,8 @@ class Encoding(IntEnum):
     NATURAL = 5
     SPARSE = 7
     RING = 8
+    CLUSTERED = 9
+    CIPHERTEXTS = 10
 
 
 @dataclass(frozen=True)

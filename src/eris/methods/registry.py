@@ -9,11 +9,14 @@ from typing import Any, get_type_hints
 from eris.core.compress import COMPRESSORS, Compressor
 from eris.core.errors import InvalidSetting, one_of, require
 from eris.methods.ako import Ako
+from eris.methods.detrust import DeTrustFL
 from eris.methods.dpsgd import DPSGD
+from eris.methods.enccluster import EncCluster
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.eris import ERIS
 from eris.methods.fedavg import FedAvg
 from eris.methods.fedavg_ldp import FedAvgLDP
+from eris.methods.fedavg_wc import FedAvgWC
 from eris.methods.method import GossipMethod, Method
 from eris.methods.min_leakage import MinLeakage
 from eris.methods.muffliato import Muffliato
@@ -30,6 +33,9 @@ METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
         FedAvg,
         ERIS,
         MinLeakage,
+        FedAvgWC,
+        EncCluster,
+        DeTrustFL,
         FedAvgLDP,
         SoteriaFL,
         PriPrune,

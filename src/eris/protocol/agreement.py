@@ -22,6 +22,8 @@ from eris.core.vectors import Indices, Vector
 from eris.protocol.authority.standing import Scheduled
 from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.messages import Header
+from eris.protocol.schemes.halves import Halves
+from eris.protocol.secure.halves import SecureHalves
 from eris.protocol.secure.noising import GAUGE
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
@@ -107,6 +109,11 @@ class Agreement:
         return other
 
     @property
+    def halves(self) -> Halves:
+        """How members send, collect and answer."""
+        return self.coding if self.settings.secure is None else SecureHalves(self)
+
+    @property
     def view(self) -> View:
         """The newest view."""
         return self._views[-1].view
@@ -164,7 +171,10 @@ class Agreement:
         settings = self.settings
         shard_map = settings.shard_map(round - 1)
         sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
-        length = segment_length(max(sizes), settings.segment_size)
+        largest = settings.segment_size
+        if largest is None and settings.scheme.whole_shards:
+            largest = max(sizes)
+        length = segment_length(max(sizes), largest)
         # As many segments in every shard and turn, so that a segment's name outlives a rotation;
         # where sizes differ by one the last may be empty.
         count = -(-max(sizes) // length)

@@ -17,6 +17,8 @@ class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ENCODING_NATURAL: _ClassVar[Encoding]
     ENCODING_SPARSE: _ClassVar[Encoding]
     ENCODING_RING: _ClassVar[Encoding]
+    ENCODING_CLUSTERED: _ClassVar[Encoding]
+    ENCODING_CIPHERTEXTS: _ClassVar[Encoding]
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_DENSE: Encoding
 ENCODING_KEPT: Encoding
@@ -25,6 +27,8 @@ ENCODING_UNIFORM: Encoding
 ENCODING_NATURAL: Encoding
 ENCODING_SPARSE: Encoding
 ENCODING_RING: Encoding
+ENCODING_CLUSTERED: Encoding
+ENCODING_CIPHERTEXTS: Encoding
 
 class Payload(_message.Message):
     __slots__ = ("encoding", "count", "parameter", "stream", "data")

@@ -91,6 +91,11 @@ class Settings:
             self.noise.check(self)
 
     @property
+    def keyed(self) -> bool:
+        """Whether members have keys that a view states."""
+        return self.secure is not None or self.scheme.keyed
+
+    @property
     def places(self) -> int:
         """The coordinates of what is cut, sent and replicated (:meth:`Scheme.places`)."""
         return self.scheme.places(self.n)

@@ -20,6 +20,7 @@ from eris.core.errors import ErisError, InvalidSetting, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.codec import decode, encode
+from eris.protocol.enccluster.logarithms import built_table
 from eris.protocol.messages import (
     CatchUp,
     Contribution,
@@ -32,12 +33,11 @@ from eris.protocol.messages import (
 )
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client
-from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
+from eris.protocol.schemes.halves import Answering, Tables
 from eris.protocol.secure.noising import sent_rows
 from eris.protocol.secure.simulated import Vaults
 from eris.protocol.secure.vault import Vault
-from eris.protocol.view import NOBODY
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.sampling import Sampling
 from eris.runtimes.station import (
@@ -52,9 +52,6 @@ from eris.runtimes.station import (
 )
 from eris.training.population import ClippingPopulation, Population
 from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise, check_update
-
-ASKING = 4
-"""Phases that secure sums add: questions to helpers and their answers, twice."""
 
 
 class Cohort:
@@ -86,8 +83,10 @@ class Cohort:
         sampling: Sampling | None = None,
         noise: PerSampleNoise | None = None,
         record: bool = False,
+        tables: Tables = built_table,
     ) -> None:
         self.agreement, self.population = agreement, population
+        agreement.coding.equip(tables)
         self.replica = Replica(agreement, initial)
         self._place = (place or Place()).with_lanes_of(population)
         self._faults = faults or FaultPlan()
@@ -99,9 +98,8 @@ class Cohort:
         self._closed: list[Result] = []
         self._clients: dict[int, Client] = {}
         self._owners: dict[int, Aggregator] = {}
-        secure = agreement.settings.secure is not None
-        self._vaults = Vaults(agreement.settings) if secure else None
-        self._helpers: dict[int, Helping] = {}
+        self._vaults = Vaults(agreement.settings) if agreement.settings.keyed else None
+        self._answering: dict[int, Answering] = {}
         self._at_home: list[tuple[int, Message]] = []
         """Questions and answers between members of this station, for the next phase."""
         if sampling is None:
@@ -109,9 +107,8 @@ class Cohort:
 
     @property
     def phases(self) -> int:
-        """Begin, contribute, publish, follow; where sums are secure, owners ask helpers twice: to
-        keep what clients have sealed to them, and to open sums."""
-        return 4 + (ASKING if self.agreement.settings.secure is not None else 0)
+        """Begin, contribute, publish, follow; a question to members and its answer are two more."""
+        return 4 + 2 * self.agreement.halves.asks
 
     # -- a round ------------------------------------------------------------------------------
 
@@ -142,23 +139,26 @@ class Cohort:
         return out
 
     def _end(self, time: float, round: int, phase: int, out: Outbox) -> None:
-        """Owners close their segments, ask helpers if they have to, and publish."""
-        asking = self.agreement.settings.secure is not None
+        """Owners close their segments, ask members if they have to, and publish."""
+        # The last question is what opens a sum: nothing is closed before it is time for that.
+        closing = 2 * max(1, self.agreement.halves.asks)
         for owner, aggregator in self._owners.items():
             if aggregator.round != round:
                 continue
-            if not asking or phase == 1 + ASKING // 2 + 1:
+            if phase == closing:
                 self._closed += aggregator.close()
             elif phase == self.phases - 2:
                 self._closed += aggregator.give_up()
             aggregator.offer()
             for question in aggregator.ask():
                 self._pass_on(time, round, owner, question, out)
+            notes, aggregator.desk.notes = aggregator.desk.notes, []
+            self._report.refused += notes
         self._publish(time, round, self._closed, out)
         self._closed = []
 
     def _pass_on(self, time: float, round: int, sender: int, one: Outgoing, out: Outbox) -> None:
-        """A question to a helper, or its answer: it is there in the next phase."""
+        """A question to a member, or its answer: it is there in the next phase."""
         record = self._post.stamp(time, sender, one.to, one.message)
         (member,) = one.to
         if self._faulty and self._lost(sender, member, round):
@@ -171,16 +171,16 @@ class Cohort:
             out.setdefault(self._place.home(member), []).append(parcel)
 
     def _consult(self, time: float, round: int, member: int, message: Message, out: Outbox) -> None:
-        """A helper answers an owner, or an owner takes in what a helper said."""
-        if isinstance(message, Reveal):
-            self._closed += self._owners[member].reveal(message)
-            return
-        assert isinstance(message, RevealRequest)
+        """A member answers an owner, or an owner takes in what a member said."""
         try:
-            for answer in self._helpers[member].answer(message):
+            if isinstance(message, Reveal):
+                self._closed += self._owners[member].reveal(message)
+                return
+            assert isinstance(message, RevealRequest)
+            for answer in self._answering[member].answer(message):
                 self._pass_on(time, round, member, answer, out)
         except ErisError as refusal:
-            self._report.refused.append(f"round {round}: helper {member}: {refusal}")
+            self._report.refused.append(f"round {round}: member {member}: {refusal}")
 
     def report(self) -> Report:
         """What happened since this was last asked."""
@@ -214,13 +214,15 @@ class Cohort:
             for owner in sorted(set(view.owners))
             if self._place.hosts(owner)
         }
-        if vaults is not None and view.seating is not None:
-            held = {member for line in view.seating.helpers for member in line} - {NOBODY}
-            self._helpers = {
-                member: Helping(agreement, member, self.replica, vaults[member])
-                for member in sorted(held)
-                if self._place.hosts(member)
-            }
+        self._answering = {}
+        for member in agreement.view.roles if agreement.halves.asks else ():
+            if self._place.hosts(member) and (made := self._answers_of(member)) is not None:
+                self._answering[member] = made
+
+    def _answers_of(self, member: int) -> Answering | None:
+        client, vault = self._clients.get(member), self._vault(member)
+        sender = None if client is None else client.sender
+        return self.agreement.halves.answering(member, self.replica, vault, sender)
 
     def _vault(self, member: int) -> Vault | None:
         return None if self._vaults is None else self._vaults[member]

@@ -6,7 +6,21 @@ import mmap
 from pathlib import Path
 
 from eris.files import SHARED, replace
-from eris.protocol.enccluster.logarithms import REACH, DamagedTable, LogarithmTable, Progressed
+from eris.protocol.enccluster.logarithms import (
+    REACH,
+    DamagedTable,
+    LogarithmTable,
+    Progressed,
+    built_table,
+)
+
+SMALL = 1 << 16
+"""Up to this reach a table is built in half a second, and is not worth a file."""
+
+
+def kept_table(folder: Path, reach: int) -> LogarithmTable:
+    """The table of this reach: a large one from a folder, a small one from memory."""
+    return built_table(reach) if reach <= SMALL else cached_table(folder, reach)
 
 
 def cached_table(

@@ -18,6 +18,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Contribution, Message, Result, Reveal, RevealRequest
 from eris.protocol.round.giving import Job
+from eris.protocol.round.helping import Helping
 from eris.protocol.round.member import Member
 from eris.protocol.secure.collecting import SecureDesk
 from eris.protocol.secure.escrow import Escrow
@@ -272,7 +273,7 @@ class SumLaws:
     def _check_knowledge(self, member: Member, where: str) -> None:
         """Laws 4 and 6: with one seat fewer than are needed a part of every mask is missing, and
         what is held was made for its place."""
-        assert member.node.helping is not None
+        assert isinstance(member.node.helping, Helping)
         for (place, client), escrows in member.node.helping.helper._seeds.items():
             view = self._witness.views[place.epoch].view
             assert view.seating is not None

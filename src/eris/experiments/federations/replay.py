@@ -240,7 +240,7 @@ class _Replay:
         """The mean of the included clients' segments, and the server's step along it; and what
         each of them sent."""
         segment, coding, rule = self.segments[result.key], self.agreement.coding, self.settings.rule
-        collector, sent = coding.collector(result.round, segment), {}
+        collector, sent = coding.collector(result.round, segment, lambda: before.model), {}
         for client, update in updates.items():
             contribution = self._contribution(result, before, client, update)
             collector.take(contribution)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +146,12 @@ class LogarithmTable:
         values = np.where(same, values, -values)
         values[~found] = 0
         return values, found | infinite
+
+
+@lru_cache(2)
+def built_table(reach: int) -> LogarithmTable:
+    """A table that is built here and stays in memory."""
+    return LogarithmTable.build(reach)
 
 
 def is_logarithm(value: int, point: MaybeInfinite) -> bool:

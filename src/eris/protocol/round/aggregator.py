@@ -5,9 +5,10 @@ keeps its value. There is exactly one result per segment and round, ever: two, w
 included sets I and I∖{k}, would reveal k's contribution.
 
 Where sums are secure, the owner then asks helpers for what opens the sum over exactly the clients
-it has included. That set never changes any more: if it is not opened in time, the result is
-withheld. What helpers shall keep for that is gathered, since nothing can be closed before all
-clients are in or late: it is offered then, and before for every few clients or at times of asking.
+it has included; where they are encrypted, those clients themselves. That set never changes any
+more: if it is not opened in time, the result is withheld. What helpers shall keep for that is
+gathered, since nothing can be closed before all clients are in or late: it is offered then, and
+before for every few clients or at times of asking.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ from eris.protocol.messages import (
     RevealRequest,
 )
 from eris.protocol.round.replica import Replica
-from eris.protocol.schemes.scheme import Asking, Collector, Desk
-from eris.protocol.secure.collecting import SecureDesk
+from eris.protocol.schemes.scheme import Asking, Collector
 from eris.protocol.secure.vault import Vault
 from eris.protocol.view import View
 
@@ -71,7 +71,7 @@ class Aggregator:
         self, agreement: Agreement, me: int, replica: Replica, vault: Vault | None = None
     ) -> None:
         self.agreement, self.me, self.replica = agreement, me, replica
-        self.desk = Desk(agreement) if vault is None else SecureDesk(agreement, me, vault)
+        self.desk = agreement.halves.desk(me, replica, vault)
         self.keys: list[Key] = []
         self._owned: frozenset[Key] = frozenset()
         self._shards: tuple[int, ...] | None = None
@@ -249,7 +249,7 @@ class Aggregator:
         return [result for key in list(self._revealing) for result in self._give_up(key)]
 
     def _give_up(self, key: Key) -> list[Result]:
-        del self._revealing[key]
+        self._revealing.pop(key).collector.abandon()
         return self.withhold(key)
 
     def withhold(self, key: Key) -> list[Result]:

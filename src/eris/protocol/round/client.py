@@ -14,7 +14,6 @@ from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Result
 from eris.protocol.recent import Recent
 from eris.protocol.round.replica import Replica
-from eris.protocol.secure.sending import SecureSender
 from eris.protocol.secure.vault import Vault
 from eris.protocol.view import NOBODY
 
@@ -47,8 +46,7 @@ class Client:
         self._sent: dict[Key, dict[int, Vector | None]] = {key: {} for key in agreement.keys}
         """By segment and round: contributions without a result yet, and what is remembered."""
         self._asked = 0
-        coding = agreement.coding
-        self.sender = coding.sender(me) if vault is None else SecureSender(coding, me, vault)
+        self.sender = agreement.halves.sender(me, vault)
 
     # -- contributing -------------------------------------------------------------------------
 
@@ -128,6 +126,7 @@ class Client:
             if past > round:
                 break
             remembered = sent.pop(past)
+            self.sender.over(past, key)
             if past < round or self.me not in result.included:
                 self.left_out.append((past, key))
             elif remembered is not None:

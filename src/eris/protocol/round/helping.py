@@ -8,11 +8,10 @@ it answers, and that it answers about one set a segment and round, is :mod:`eris
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from eris.core.errors import ErisError
-from eris.protocol.agreement import Agreement
 from eris.protocol.messages import Outgoing, Reveal, RevealRequest
-from eris.protocol.round.replica import Replica
 from eris.protocol.secure.escrow import DisputedEscrow
 from eris.protocol.secure.helper import Helper, LacksEscrow, LacksKeys, SeatView
 from eris.protocol.secure.sending import place_of
@@ -31,6 +30,10 @@ from eris.protocol.secure.wire import (
     write_audited,
     write_verdicts,
 )
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Agreement
+    from eris.protocol.round.replica import Replica
 
 KEPT_ROUNDS = 16
 """Rounds whose seeds and statements are remembered, if results do not come."""

@@ -36,7 +36,7 @@ class Replica:
     def __init__(self, agreement: Agreement, initial: Vector) -> None:
         settings = agreement.settings
         self.agreement = agreement
-        self._held = agreement.coding.enter(starting_model(settings.n, settings.initial, initial))
+        self.held = agreement.coding.enter(starting_model(settings.n, settings.initial, initial))
         """The model as it is cut and replayed."""
         self._model: Vector | None = None
         n = settings.places
@@ -45,7 +45,7 @@ class Replica:
         self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._closed: dict[Key, bytes] = dict.fromkeys(agreement.keys, b"")
-        """Where sums are secure: the statement behind the last result that moved a segment."""
+        """Where owners ask: the statement behind the last result that moved a segment."""
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self.astray: set[Key] = set()
@@ -76,7 +76,7 @@ class Replica:
     def model(self) -> Vector:
         """The model as clients train and evaluate it; to be read until the next result."""
         if self._model is None:
-            self._model = self.agreement.coding.leave(self._held)
+            self._model = self.agreement.coding.leave(self.held)
         return self._model
 
     def settled(self, round: int) -> bool:
@@ -159,7 +159,7 @@ class Replica:
         return self.versions[key], self.known_digest(key)[:DIGEST_BYTES]
 
     def _vectors(self) -> Iterator[Vector]:
-        yield self._held
+        yield self.held
         if self.reference is not None:
             yield self.reference
         yield from self.slots
@@ -230,7 +230,7 @@ class Replica:
             values = gauge.read(result)
         else:
             values = self.agreement.coding.published(result, self._segment(result))
-        noise, limit = self.agreement.settings.noise, self.agreement.settings.precision.value_range
+        noise, limit = self.agreement.settings.noise, self.agreement.coding.largest_mean
         if noise is not None:
             limit = max(limit, noise.largest_mean(result.samples, len(result.included)))
         if kernels.count_refused(values, limit * (1 + 2.0**-20)):  # a mean may round up
@@ -282,8 +282,8 @@ class Replica:
         slots = tuple(segment.gather(slot) for slot in self.slots)
         count = self.updates[segment.key] + 1
         steps = result.sample_steps / result.samples
-        model, slots = rule.step(segment.gather(self._held), direction, slots, count, steps)
-        segment.scatter(self._held, model)
+        model, slots = rule.step(segment.gather(self.held), direction, slots, count, steps)
+        segment.scatter(self.held, model)
         for slot, new in zip(self.slots, slots, strict=True):
             segment.scatter(slot, new)
 
@@ -302,9 +302,9 @@ class Replica:
         return {**vectors, "versions": np.array(counts, np.int64), **self._statements()}
 
     def _statements(self) -> dict[str, NDArray[Any]]:
-        """Which statements are behind the segments' states, where sums are secure, and who was last
-        included when, where there is noise."""
-        if self.agreement.settings.secure is None:
+        """Which statements are behind the segments' states, where sums are secure or encrypted, and
+        who was last included when, where there is noise."""
+        if not self.agreement.settings.keyed:
             return {}
         rows = [self._closed[key].ljust(CLOSED_BYTES, b"\0") for key in self.agreement.keys]
         closed = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, CLOSED_BYTES)
@@ -324,7 +324,7 @@ class Replica:
         shapes = dict.fromkeys(self._names(), (self.agreement.settings.places,))
         keys = len(self.agreement.keys)
         shapes |= {"versions": (keys, 2)}
-        if self.agreement.settings.secure is not None:
+        if self.agreement.settings.keyed:
             shapes |= {"closed": (keys, CLOSED_BYTES)}
         for name, shape in shapes.items():
             if name not in state or state[name].shape != shape:

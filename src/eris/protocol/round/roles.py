@@ -30,7 +30,6 @@ from eris.protocol.recent import Recent
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.client import Client
 from eris.protocol.round.evidence import Evidence
-from eris.protocol.round.helping import Helping
 from eris.protocol.round.replica import Replica
 from eris.protocol.secure.vault import Vault
 
@@ -45,17 +44,16 @@ class Node:
         self, agreement: Agreement, me: int, initial: Vector, vault: Vault | None = None
     ) -> None:
         self.agreement, self.me = agreement, me
-        if (vault is None) != (agreement.settings.secure is None):
-            expected = "with secure sums, and only with them"
+        if (vault is None) == agreement.settings.keyed:
+            expected = "where members have keys, and only there"
             raise InvalidSetting("vault", "given" if vault else "missing", expected)
         self.replica = Replica(agreement, initial)
         # A member without data has one too: it follows results and catches up like all. And one
         # without shards aggregates none, until a view gives it some.
         self.client = Client(agreement, me, self.replica, vault)
         self.aggregator = Aggregator(agreement, me, self.replica, vault)
-        self.helping: Helping | None = None
-        if vault is not None:
-            self.helping = Helping(agreement, me, self.replica, vault)
+        self.helping = agreement.halves.answering(me, self.replica, vault, self.client.sender)
+        """What owners may ask, where they have to."""
         self.evidence = Evidence(agreement, me)
         """What peers say, and whether it is to be believed."""
         self.refused: Recent[str] = Recent(MOST_REFUSALS)
@@ -171,7 +169,7 @@ class Node:
                 return []
             case RevealRequest():
                 if self.helping is None:
-                    raise ErisError("this federation has no helpers; its sums are open")
+                    raise ErisError("in this federation owners have nothing to ask")
                 return self.helping.answer(message)
             case Reveal():
                 return self._publish(self.aggregator.reveal(message))

@@ -5,17 +5,22 @@ from typing import Literal
 from eris.core.compress import Compressor, MaskCompressor, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
+from eris.protocol.schemes.clustered import Clustered
 from eris.protocol.schemes.dense import Dense
+from eris.protocol.schemes.encrypted_clusters import EncryptedClusters
+from eris.protocol.schemes.encrypted_weights import EncryptedWeights
 from eris.protocol.schemes.grouped import Grouped
 from eris.protocol.schemes.independent import Independent
 from eris.protocol.schemes.masked import Masked
 from eris.protocol.schemes.pruned import Pruned
 from eris.protocol.schemes.quantised import Quantised
+from eris.protocol.schemes.reader import Reader
 from eris.protocol.schemes.rotated import Rotated
-from eris.protocol.schemes.scheme import Asking, Coding, Collector, Reader, Scheme, Sender
+from eris.protocol.schemes.scheme import Asking, Coding, Collector, Scheme, Sender
 
 SCHEMES: tuple[type[Scheme], ...] = (
-    Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent,
+    Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent, Clustered,
+    EncryptedClusters, EncryptedWeights,
 )  # fmt: skip
 
 Basis = Literal["coordinates", "rotated"]
@@ -26,9 +31,12 @@ __all__ = [
     "SCHEMES",
     "Asking",
     "Basis",
+    "Clustered",
     "Coding",
     "Collector",
     "Dense",
+    "EncryptedClusters",
+    "EncryptedWeights",
     "Grouped",
     "Independent",
     "Masked",

@@ -21,8 +21,9 @@ from eris.core.masks import KeptSet, fraction_kept
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.schemes.reader import Reader
 from eris.protocol.schemes.rotated import Rotated, RotatedCoding
-from eris.protocol.schemes.scheme import Coding, Collector, Reader
+from eris.protocol.schemes.scheme import Coding, Collector, Held
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
@@ -121,7 +122,7 @@ class GroupedCoding(RotatedCoding):
         """Where in a segment a result's values are: group after group."""
         return np.concatenate([places for _, places in self.published_parts(result)])
 
-    def collector(self, round: int, segment: Segment) -> Collector:
+    def collector(self, round: int, segment: Segment, held: Held) -> Collector:
         """An owner's half, for one segment and round."""
         return GroupedCollector(self, round, segment)
 

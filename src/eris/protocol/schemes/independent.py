@@ -18,11 +18,13 @@ from eris.core.shift import advance, estimate
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Contribution, Result
 from eris.protocol.schemes.masked import MaskCoding, Masked
-from eris.protocol.schemes.scheme import Coding, Reader, Sender
+from eris.protocol.schemes.reader import Reader
+from eris.protocol.schemes.scheme import Coding, Sender
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
     from eris.protocol.round.replica import Replica
+    from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
     from eris.protocol.view import View
 
@@ -89,7 +91,7 @@ class IndependentCoding(MaskCoding):
 
     # -- the four halves ----------------------------------------------------------------------
 
-    def sender(self, me: int) -> Sender:
+    def sender(self, me: int, vault: Vault | None = None) -> Sender:
         """A client's half."""
         return IndependentSender(self, me)
 

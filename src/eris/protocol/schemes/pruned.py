@@ -19,6 +19,7 @@ from eris.protocol.schemes.scheme import Coding, Scheme, Sender
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
     from eris.protocol.round.replica import Replica
+    from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
 
 
@@ -53,7 +54,7 @@ class PruneCoding(Coding):
         super().__init__(scheme, agreement)
         self.prune = prune
 
-    def sender(self, me: int) -> Sender:
+    def sender(self, me: int, vault: Vault | None = None) -> Sender:
         """A client's half."""
         return PruneSender(self, me, self.prune)
 

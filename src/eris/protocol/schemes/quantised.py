@@ -18,6 +18,7 @@ from eris.protocol.schemes.scheme import Coding, Scheme, Sender
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
 
 
@@ -53,7 +54,7 @@ class QuantiseCoding(Coding):
         super().__init__(scheme, agreement)
         self.compressor = compressor
 
-    def sender(self, me: int) -> Sender:
+    def sender(self, me: int, vault: Vault | None = None) -> Sender:
         """A client's half."""
         return QuantiseSender(self, me, self.compressor)
 

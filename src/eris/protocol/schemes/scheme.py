@@ -11,13 +11,14 @@ halves:
   of what is published.
 
 What is written here holds for whole segments of plain values; a scheme says where it differs.
-Where sums are secure (:mod:`eris.protocol.secure`), sender and collector are others, and a
-collector ends in questions to members (:class:`Asking`) whose answers make a payload.
+A coding is also the members' :class:`~eris.protocol.schemes.halves.Halves`, unless sums are secure
+(:mod:`eris.protocol.secure`): then sender and collector are others. A collector may end in
+questions to members (:class:`Asking`), whose answers make a payload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -27,19 +28,25 @@ from numpy.typing import NDArray
 
 from eris.core.combine import examine
 from eris.core.compress import Encoding, decode_values, encode_values
-from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.errors import ErisError, InvalidSetting, MalformedMessage
 from eris.core.exact_clip import Content
 from eris.core.masks import KeptSet
 from eris.core.rules import ServerRule
 from eris.core.shift import advance, difference, estimate, shift_step
 from eris.core.vectors import Indices, Vector
-from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.messages import Contribution, Payload, Result, RevealRequest
+from eris.protocol.schemes.reader import Reader
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
     from eris.protocol.round.replica import Replica
+    from eris.protocol.schemes.halves import Answering, Tables
+    from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
     from eris.protocol.view import View
+
+Held = Callable[[], Vector]
+"""Gives the values that a segment has now."""
 
 
 class Scheme:
@@ -53,10 +60,22 @@ class Scheme:
     in_step: ClassVar[str] = ""
     """Why only the simulator that moves members in step can carry it, if so."""
 
+    unread: ClassVar[str] = ""
+    """What contributions tell whoever gets them that no observer here reads yet, if anything."""
+    keyed: ClassVar[bool] = False
+    """Whether members have keys that a view states."""
+    whole_shards: ClassVar[bool] = False
+    """Whether a segment is a whole shard, where settings do not say how long it is."""
+
     @property
     def shifted(self) -> bool:
         """Whether differences to a reference travel."""
         return False
+
+    @property
+    def relative(self) -> bool:
+        """Whether what travels is an update only beside the state that it was trained from."""
+        return self.shifted
 
     def kept_share(self, n: int) -> float:
         """The share of ``n`` coordinates that a client sends."""
@@ -72,6 +91,10 @@ class Scheme:
 
     def caution(self, settings: Settings) -> str:
         """What a user should know before training with it."""
+        return ""
+
+    def exposure(self) -> str:
+        """What it does not hide, where a user might think that it does."""
         return ""
 
     def check(self, settings: Settings) -> None:
@@ -140,9 +163,25 @@ class Coding:
 
     # -- the client ---------------------------------------------------------------------------
 
-    def sender(self, me: int) -> Sender:
+    def sender(self, me: int, vault: Vault | None = None) -> Sender:
         """A client's half."""
         return Sender(self, me)
+
+    def desk(self, me: int, replica: Replica, vault: Vault | None = None) -> Desk:
+        """What an owner's collectors have in common."""
+        return Desk(self.agreement, replica)
+
+    def answering(
+        self, me: int, replica: Replica, vault: Vault | None, sender: Sender | None
+    ) -> Answering | None:
+        """A member's half where owners ask; nobody does."""
+        return None
+
+    asks: ClassVar[int] = 0
+    """How often an owner asks members before it publishes."""
+
+    def equip(self, tables: Tables) -> None:
+        """Take what a runtime has for owners that look logarithms up."""
 
     def encode(self, piece: Vector, segment: Segment, round: int, client: int) -> Payload:
         """What travels of a segment."""
@@ -150,8 +189,8 @@ class Coding:
 
     # -- the owner ----------------------------------------------------------------------------
 
-    def collector(self, round: int, segment: Segment) -> Collector:
-        """An owner's half, for one segment and round."""
+    def collector(self, round: int, segment: Segment, held: Held) -> Collector:
+        """An owner's half, for one segment and round; ``held`` is the segment as it is now."""
         return Collector(self, round, segment)
 
     def check_weight(self, contribution: Contribution) -> None:
@@ -168,6 +207,11 @@ class Coding:
     def size(self, round: int, segment: Segment, client: int) -> int:
         """How many values are combined of a segment, where this client's are among them."""
         return segment.size
+
+    @property
+    def largest_mean(self) -> float:
+        """No published value is larger in magnitude, but for rounding."""
+        return self.agreement.settings.precision.value_range
 
     def publish(self, mean: Vector, round: int) -> Payload:
         """How a mean travels."""
@@ -304,6 +348,13 @@ class Sender:
     def included(self, result: Result, segment: Segment, remembered: Vector) -> None:
         """A piece that was sent, and is remembered, is in a result."""
 
+    def over(self, round: int, key: Key) -> None:
+        """What was sent of a segment in a round is in its result, or will never be in one."""
+
+    def reveal(self, request: RevealRequest) -> bytes:
+        """What this client tells an owner about what it sent."""
+        raise ErisError("this client has nothing to tell about what it sent")
+
     def state(self) -> dict[str, Vector]:
         """What only this client knows, at the end of a round."""
         return {}
@@ -390,6 +441,9 @@ class Collector:
         """Some that were asked did not answer: whom to ask now."""
         return Asking({})
 
+    def abandon(self) -> None:
+        """Answers are waited for no longer: the result is withheld."""
+
     def reveal(self, member: int, data: bytes) -> Payload | Asking | None:
         """Take in a member's answer; what is published, or asked next, once all are there."""
         raise MalformedMessage("reveal", "answers what nobody asked")
@@ -398,8 +452,8 @@ class Collector:
 class Desk:
     """What an owner's collectors have in common."""
 
-    def __init__(self, agreement: Agreement) -> None:
-        self.agreement = agreement
+    def __init__(self, agreement: Agreement, replica: Replica) -> None:
+        self.agreement, self.replica = agreement, replica
         self.notes: list[str] = []
         """What was found, for people."""
 
@@ -409,7 +463,9 @@ class Desk:
 
     def collector(self, round: int, segment: Segment) -> Collector:
         """An owner's half, for one segment and round."""
-        return self.agreement.coding.collector(round, segment)
+        return self.agreement.coding.collector(
+            round, segment, lambda: segment.gather(self.replica.held)
+        )
 
     def offers(self, round: int, shard: int, *, again: bool = False) -> Iterable[tuple[int, bytes]]:
         """What members are told before a shard's segments are closed, if there is something new."""
@@ -418,49 +474,3 @@ class Desk:
     def said(self, round: int, shard: int, member: int, data: bytes) -> bool:
         """A member's answer to that; whether it was one."""
         return False
-
-
-class Reader:
-    """An observer's half, beside a replica of its own: what published results tell over rounds."""
-
-    def __init__(self, coding: Coding) -> None:
-        self.coding, self.agreement = coding, coding.agreement
-
-    def reference(
-        self, replica: Replica, client: int, coordinates: Indices, *, exact: bool
-    ) -> Vector:
-        """What a client's contributions are the difference to, on some coordinates.
-
-        ``exact`` where the client's own contributions were seen.
-        """
-        assert replica.reference is not None
-        return replica.reference[coordinates]
-
-    def sums(self, round: int, results: Iterable[Result]) -> tuple[Vector, Vector]:
-        """Σ w_k v_k over the included clients, and Σ w_k, by coordinate."""
-        n = self.agreement.settings.places
-        sums, weights = np.zeros(n, np.float32), np.zeros(n, np.float32)
-        for result, values in self._means(round, results):
-            total = np.float32(result.samples)
-            at = self.coding.coordinates(round, result.header.key, 0)
-            sums[at], weights[at] = total * values, total
-        return sums, weights
-
-    def follow(
-        self,
-        round: int,
-        results: Iterable[Result],
-        mean: Callable[[Indices], Vector],
-        sent: Callable[[int], Vector],
-    ) -> None:
-        """A round is over; ``mean`` gives the mean on coordinates, ``sent`` what a client sent."""
-
-    def _means(self, round: int, results: Iterable[Result]) -> Iterator[tuple[Result, Vector]]:
-        """The published means that tell of sums: an order statistic does not."""
-        segments = self.agreement.segments(round)
-        for result in results:
-            if result.payload is None or self.agreement.settings.rule.values_mixed(3) != 3:
-                continue
-            if result.header.key == self.agreement.gauge:
-                continue
-            yield result, self.coding.published(result, segments[result.header.key])

@@ -43,6 +43,7 @@ from eris.protocol.secure.wire import (
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
+    from eris.protocol.round.replica import Replica
 
 MOST_PAIRS = 3
 """Times that two members are found in one misfit before both are left out."""
@@ -51,8 +52,8 @@ MOST_PAIRS = 3
 class SecureDesk(Desk):
     """What one owner knows of the seats of its shards, and of who lied."""
 
-    def __init__(self, agreement: Agreement, me: int, vault: Vault) -> None:
-        super().__init__(agreement)
+    def __init__(self, agreement: Agreement, me: int, replica: Replica, vault: Vault) -> None:
+        super().__init__(agreement, replica)
         self.me, self._vault = me, vault
         self._deposits: dict[tuple[int, int], Deposits] = {}
         """By round and shard."""

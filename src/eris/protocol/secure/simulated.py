@@ -43,13 +43,13 @@ class Vaults:
         return self._made[member]
 
     def seat(self, view: View) -> View:
-        """Give the owners of a view helpers, and everyone with a role keys."""
-        assert self._settings.secure is not None
+        """Give everyone with a role keys and, where sums are secure, the owners helpers."""
+        secure = self._settings.secure
         parties = {member: view.members[member] for member in view.roles}
         stated: list[KeyStatement | None] = [None] * len(view.members)
         for member, name in parties.items():
             stated[member] = KeyStatement(name, 1, self[member].newest.public)
-        seats = seated(view.owners, parties, self._settings.secure.threshold.seats)
+        seats = seated(view.owners, parties, 0 if secure is None else secure.threshold.seats)
         return replace(view, seating=Seating(seats, tuple(stated)))
 
 

@@ -64,6 +64,10 @@ class Vault:
         """From which noise is drawn: of the first round, and in a simulation of every round."""
         return self._entropy(FRESH, round)
 
+    def fresh(self, round: int) -> bytes:
+        """Random bytes for one use in a round."""
+        return self._entropy(FRESH, round)
+
     def root(self, round: int) -> Root:
         """The secret of one training."""
         return Root.drawn(self._entropy(FRESH, round), self.newest.process_secret)

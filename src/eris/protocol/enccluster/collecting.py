@@ -1,0 +1,170 @@
+"""An owner's half of encrypted sums: one set a segment and round, opened by all of its members.
+
+Who contributed by the closing is in the set. Its members are asked for shares of the key, once; if
+one does not give it, the result is withheld and says who was missing. Nothing is asked again with
+another set: the difference of two sums would be a client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from eris.core import kernels
+from eris.core.compress import Encoding
+from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
+from eris.protocol.enccluster.mapped import Box
+from eris.protocol.enccluster.opening import NoLogarithm, ReceivedBook
+from eris.protocol.enccluster.sets import SetMember, SetStatement, contribution_digest
+from eris.protocol.enccluster.shares import NoKey, RefusedShare, ShareDesk
+from eris.protocol.enccluster.wire import read_share, write_statement
+from eris.protocol.messages import Contribution, Payload
+from eris.protocol.schemes.scheme import Asking, Collector, Desk, Held
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Segment
+    from eris.protocol.enccluster.coding import EncryptingCoding
+    from eris.protocol.round.replica import Replica
+    from eris.protocol.secure.keys import MemberKeys
+    from eris.protocol.secure.vault import Vault
+
+
+class KeyDesk(Desk):
+    """What one owner's collectors have in common: its keys."""
+
+    def __init__(self, coding: EncryptingCoding, me: int, replica: Replica, vault: Vault) -> None:
+        super().__init__(coding.agreement, replica)
+        self.coding, self.me, self._vault = coding, me, vault
+
+    def keys(self, round: int) -> MemberKeys | None:
+        """This owner's keys in a round, if they are of this start."""
+        seating = self.agreement.view_at(round).seating
+        return None if seating is None else self._vault.of(seating.known.get(self.me))
+
+    def collector(self, round: int, segment: Segment) -> Collector:
+        """An owner's half, for one segment and round."""
+        return EncryptedCollector(self, round, segment, lambda: segment.gather(self.replica.held))
+
+
+class EncryptedCollector(Collector):
+    """One segment and round of an owner to whom ciphertexts are sent."""
+
+    def __init__(self, desk: KeyDesk, round: int, segment: Segment, held: Held) -> None:
+        self._desk, self._round, self._segment, self._held = desk, round, segment, held
+        self._encrypting = desk.coding
+        self._label = desk.coding.label(round, segment)
+        self._books: dict[int, ReceivedBook] = {}
+        self._digests: dict[int, bytes] = {}
+        self._weight = self.sample_steps = 0
+        self._shares: ShareDesk | None = None
+
+    @property
+    def included(self) -> AbstractSet[int]:
+        """Whose contributions are counted in."""
+        return self._books.keys()
+
+    @property
+    def samples(self) -> int:
+        """What the included clients count, together."""
+        return self._weight
+
+    # -- open ---------------------------------------------------------------------------------
+
+    def take(self, contribution: Contribution) -> None:
+        """Count a contribution in, or refuse it."""
+        client, encoded = contribution.header.sender, contribution.payload.encoded
+        coding, size = self._encrypting, self._segment.size
+        if encoded.encoding != Encoding.CIPHERTEXTS or encoded.count != size:
+            expected = f"is not of {size} encrypted coordinates"
+            raise MalformedMessage("contribution.payload", expected)
+        view, keys = self._desk.agreement.view_at(self._round), self._desk.keys(self._round)
+        if keys is None or view.seating is None:
+            raise RefusedContribution("the owner", "has other keys than this round's view names")
+        if client not in view.seating.known:
+            raise RefusedContribution(view.members[client], "has no keys in this round's view")
+        theirs = view.seating.known[client].exchange
+        box = Box.between(keys, client, theirs, client, self._label)
+        found = coding.received(client, encoded.data, self._segment, box)
+        self._books[client] = found.book
+        self._digests[client] = contribution_digest(
+            self._label, client, (found.ciphertexts,), found.mapping
+        )
+        weight = coding.weight(contribution.samples)
+        self._weight += weight
+        self.sample_steps += weight * contribution.steps
+
+    # -- closed -------------------------------------------------------------------------------
+
+    def finish(self) -> Payload | Asking | None:
+        """The signed statement for all members of the set; None where they are too few."""
+        desk, law = self._desk, self._encrypting.law(self._round, self._segment.shard)
+        if len(self._books) < law.least:
+            self._note(
+                f"{len(self._books)} contributions; the law of the set asks for {law.least} of "
+                f"{law.eligible}"
+            )
+            return None
+        keys, seating = desk.keys(self._round), desk.agreement.view_at(self._round).seating
+        if keys is None or seating is None:
+            return None
+        members = tuple(
+            SetMember(client, 1, self._digests[client], seating.known[client].exchange)
+            for client in sorted(self._books)
+        )
+        statement = SetStatement(self._label.first, members)
+        self._shares = ShareDesk(statement, slots=self._encrypting.slots)
+        data = write_statement(statement, statement.signed_by(keys))
+        return Asking({one.client: data for one in members})
+
+    @property
+    def _asked(self) -> ShareDesk:
+        if self._shares is None:
+            raise ErisError("the segment is not closed")
+        return self._shares
+
+    @property
+    def closed(self) -> bytes:
+        """σ: names the statement that the sum was closed with."""
+        return self._asked.statement.name
+
+    def again(self, silent: frozenset[int]) -> Asking:
+        """Some did not answer: they are asked the same."""
+        keys = self._desk.keys(self._round)
+        statement = self._asked.statement
+        if keys is None:
+            return Asking({})
+        data = write_statement(statement, statement.signed_by(keys))
+        return Asking(dict.fromkeys(self._asked.missing, data))
+
+    def reveal(self, member: int, data: bytes) -> Payload | Asking | None:
+        """Take in a member's share; what is published once all are there."""
+        try:
+            self._asked.take(member, read_share(data))
+        except (RefusedShare, MalformedMessage) as refused:
+            self._note(f"{refused}; it counts as missing")
+            return None
+        if self._asked.missing:
+            return None
+        coding, scale = self._encrypting, self._encrypting.scale(self._round)
+        books = [self._books[client] for client in sorted(self._books)]
+        try:
+            (key,) = self._asked.key()
+            table = coding.table(scale.bound)
+            sums = coding.opened(books, key, self._label, table, scale.bound)
+        except (NoKey, NoLogarithm) as failed:
+            self._note(f"{failed}; the result is withheld")
+            return Asking({})
+        mean = coding.mean_update(scale.mean(sums, self._weight), self._held)
+        if kernels.count_refused(mean, coding.largest_mean):
+            self._note(f"the mean is beyond ±{coding.largest_mean:g}; the result is withheld")
+            return Asking({})
+        return coding.publish(mean, self._round)
+
+    def abandon(self) -> None:
+        """Shares are waited for no longer: the result is withheld, and says whose are missing."""
+        if missing := self._asked.missing:
+            names = ", ".join(self._desk.agreement.view.named(missing))
+            self._note(f"withheld: the key shares of {names} are missing")
+
+    def _note(self, text: str) -> None:
+        self._desk.notes.append(f"round {self._round}, segment {self._segment.key}: {text}")

@@ -1,0 +1,129 @@
+"""A client's half of encrypted sums: it encrypts, and gives a share of the key of one set."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from eris.core.compress import Encoded, Encoding
+from eris.core.errors import RefusedContribution
+from eris.core.exact_clip import Content
+from eris.core.vectors import Vector
+from eris.protocol.enccluster.answering import Answerer, RefusedReveal, RevealKey, RevealView
+from eris.protocol.enccluster.mapped import Box
+from eris.protocol.enccluster.sets import contribution_digest
+from eris.protocol.enccluster.wire import read_statement, write_share
+from eris.protocol.messages import Payload, RevealRequest
+from eris.protocol.schemes.weights import WeightSender
+
+if TYPE_CHECKING:
+    from eris.protocol.agreement import Key, Segment
+    from eris.protocol.enccluster.coding import EncryptingCoding
+    from eris.protocol.enccluster.shares import KeyShare
+    from eris.protocol.round.replica import Replica
+    from eris.protocol.secure.keys import MemberKeys
+    from eris.protocol.secure.vault import Vault
+    from eris.protocol.view import View
+
+KEPT_ROUNDS = 16
+"""Rounds whose answers are remembered, so that they can be given again."""
+
+
+class EncryptingSender(WeightSender):
+    """A client that encrypts what it sends."""
+
+    coding: EncryptingCoding
+
+    def __init__(self, coding: EncryptingCoding, me: int, vault: Vault) -> None:
+        super().__init__(coding, me)
+        self._vault = vault
+        self._answerer = Answerer(me, self._noted)
+        self._samples: tuple[int, int] = (0, 0)
+        """The round that was prepared last, and its samples."""
+        self._made: dict[tuple[int, Key], Payload] = {}
+        """What was sent and has no result: sent again, it is the same bytes."""
+
+    @staticmethod
+    def _noted(key: RevealKey, share: KeyShare) -> None:
+        """A simulated member has no disk: it does not start again in mid-round."""
+
+    def _keys(self, view: View) -> MemberKeys | None:
+        """This member's keys in a view, if they are of this start."""
+        return self._vault.of(view.seating.known.get(self.me)) if view.seating else None
+
+    def gives(self, round: int, shard: int) -> bool:
+        """Whether this client contributes to a shard: others must know its keys, and the owner's
+        must be known."""
+        view = self.agreement.view_at(round)
+        if view.seating is None or self._keys(view) is None:
+            return False
+        return view.owners[shard] in view.seating.known
+
+    def check_weight(self, samples: int, steps: int, round: int) -> None:
+        """Refuse what cannot be this client's weight."""
+        super().check_weight(samples, steps, round)
+        self.coding.check_declared(self.me, samples, round)
+
+    def prepare(
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
+        """By segment: the values that are sent of an update, if all are in range."""
+        pieces = super().prepare(update, samples, steps, round, replica)
+        scale = self.coding.scale(round)
+        for key, piece in pieces.items():
+            try:
+                scale.examine(self.me, piece, partial(self._place, round, key))
+            except RefusedContribution as refused:
+                raise RefusedContribution(self.name, refused.reason) from None
+        self._samples = round, samples
+        return pieces
+
+    def _place(self, round: int, key: Key, at: int) -> str:
+        return f"coordinate {self.coding.coordinates(round, key, self.me)[at]}"
+
+    def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
+        """What travels of a segment; made once."""
+        if (round, segment.key) not in self._made:
+            self._made[round, segment.key] = self._encrypted(piece, segment, round)
+        return self._made[round, segment.key]
+
+    def _encrypted(self, piece: Vector, segment: Segment, round: int) -> Payload:
+        coding, view = self.coding, self.agreement.view_at(round)
+        keys, seating = self._keys(view), view.seating
+        if keys is None or seating is None or self._samples[0] != round:
+            raise RefusedContribution(self.name, f"cannot encrypt for round {round}")
+        owner, label = view.owners[segment.shard], coding.label(round, segment)
+        box = Box.between(keys, owner, seating.known[owner].exchange, self.me, label)
+        sealed = coding.sealed(
+            piece, coding.weight(self._samples[1]), segment, label, box,
+            lambda: (keys.process_secret, self._vault.fresh(round)),
+        )  # fmt: skip
+        digest = contribution_digest(label, self.me, (sealed.ciphertexts,), sealed.mapping)
+        self._answerer.contributed(digest, (label,), (sealed.scalars,))
+        return Payload(Encoded(Encoding.CIPHERTEXTS, len(piece), sealed.data))
+
+    def over(self, round: int, key: Key) -> None:
+        """What was sent of a segment in a round has its result: its scalars are forgotten."""
+        self._made.pop((round, key), None)
+        self._answerer.resolved(self.coding.label(round, self.agreement.segments(round)[key]))
+        answered = self._answerer.answered
+        for old in [known for known in answered if known.round < round - KEPT_ROUNDS]:
+            del answered[old]
+
+    def reveal(self, request: RevealRequest) -> bytes:
+        """This client's share of the key of a set, if nothing speaks against it."""
+        header = request.header
+        round, view = header.round, self.agreement.view_at(header.round)
+        segment = self.agreement.segments(round).get(header.key)
+        keys, seating = self._keys(view), view.seating
+        if segment is None or keys is None or seating is None:
+            raise RefusedReveal("this member has other keys than that round's view names")
+        label = self.coding.label(round, segment)
+        statement, signature = read_statement(request.data, sorted(request.included), label, view)
+        who = RevealView(
+            seating.known[view.owners[segment.shard]],
+            {client: seating.known[client].exchange for client in view.clients},
+            self.coding.law(round, segment.shard),
+        )
+        return write_share(self._answerer.answer(statement, signature, who, keys))

@@ -1,0 +1,105 @@
+"""What observers read where weights travel: clustered ones whole, encrypted ones not at all."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eris.audit.watch import Watch
+from eris.core.errors import InvalidSetting
+from eris.experiments.audits.observers import named, usual
+from eris.protocol.observers import Observer
+from eris.protocol.transcript import Record
+from eris.session import Fit
+from support.command import Eris
+from support.encrypted import CLIENTS, START, fitted, in_clusters
+
+
+def rounds(fit: Fit) -> list[tuple[int, list[Record]]]:
+    assert fit.transcript is not None
+    by = groupby(fit.transcript.records, lambda record: int(record.time))
+    return [(round, list(records)) for round, records in by]
+
+
+def test_a_server_reads_clustered_weights_as_the_updates_that_led_to_them() -> None:
+    fit, crowd, made = fitted("fedavg-wc")
+    assert fit.transcript is not None
+    assert made.agreement is not None
+    rate = made.agreement.settings.rule.learning_rate
+    watch = Watch(fit.transcript, START, [fit.transcript.server()])
+    seen = 0
+    for round, records in rounds(fit):
+        for sight in watch.follow(round, records):
+            for client in range(CLIENTS):
+                pieces = sight.pieces(client, published=True)
+                assert pieces is not None
+                model, update = (one.astype(np.float64) for one in crowd.given[client, round])
+                sent = in_clusters((model - rate * update).astype(np.float32))
+                np.testing.assert_array_equal(pieces.sent, sent[pieces.coordinates])
+                expected = ((model - sent) / rate)[pieces.coordinates]
+                np.testing.assert_allclose(pieces.update, expected, rtol=1e-5, atol=1e-5)
+                seen += 1
+    assert seen == CLIENTS * 3
+    assert np.array_equal(watch.models()[0], fit.model)
+
+
+def test_a_member_that_heard_no_contribution_takes_none_for_an_update() -> None:
+    fit, _, _ = fitted("fedavg-wc", 1)
+    assert fit.transcript is not None
+    watch = Watch(fit.transcript, START, [Observer("member", frozenset({3}))])
+    for round, records in rounds(fit):
+        for sight in watch.follow(round, records):
+            pieces = sight.pieces(5, published=True)
+            assert pieces is not None
+            assert not pieces.update.any()
+            assert pieces.published is not None
+            assert pieces.published.any()
+
+
+@pytest.mark.parametrize("name", ["enccluster", "detrust"])
+def test_nobody_reads_a_single_encrypted_contribution(name: str) -> None:
+    fit = fitted(name, 2)[0]
+    assert fit.transcript is not None
+    watch = Watch(fit.transcript, START, [fit.transcript.server()])
+    for round, records in rounds(fit):
+        for sight in watch.follow(round, records):
+            for client in range(CLIENTS):
+                assert not sight.seen(client).any()
+    assert np.array_equal(watch.models()[0], fit.model)
+
+
+@pytest.mark.parametrize("observer", ["server", "aggregator", "coalition:1", "link:0-9"])
+def test_whose_view_is_not_read_yet_is_refused_by_name(observer: str) -> None:
+    """Figures of an owner that leaves its mappings unread would be too low."""
+    transcript = fitted(rounds=1)[0].transcript
+    assert transcript is not None
+    assert usual(transcript) == ["member", "final-model"]
+    with pytest.raises(InvalidSetting, match="mappings and differences of centroids"):
+        named(observer, transcript)
+    assert named("member", transcript)
+    other = fitted("fedavg-wc", 1)[0].transcript
+    assert other is not None
+    assert named(observer, other)
+
+
+RUN = ("run", "--data", "digits", "--clients", "6", "--rounds", "3", "--method", "enccluster")
+SMALL = ("--set", "clusters=16", "--set", "fraction_bits=12", "--set", "weight_range=8")
+
+
+def test_the_commands_run_and_audit_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    eris = Eris(monkeypatch, capsys)
+    more: tuple[Any, ...] = ("--record", "--canaries", "0.5", "--name", "enc")
+    assert eris(*RUN, *SMALL, *more) == 0, eris.err
+    assert "does not hide your model from the server" in " ".join((eris.out + eris.err).split())
+    assert eris("audit", "enc") == 0, eris.err
+    found = json.loads((tmp_path / "runs" / "enc" / "audit.json").read_text(encoding="utf-8"))
+    assert found["about"]
+    assert "mappings" in eris.refused("audit", "enc", "--as", "server")
