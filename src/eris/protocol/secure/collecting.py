@@ -281,8 +281,8 @@ class SecureCollector(Collector):
             return self._take_audit(seat, data)
         named, seats, given = read_answer(data, self._count * self._desk.terms.ring_bytes)
         asked = tuple(s for s in range(len(opening.helpers)) if seats >> s & 1)
-        if named != statement.digest or asked != self._asked:
-            return None
+        if named != statement.digest or asked != self._asked or self._audits is not None:
+            return None  # of another question; or again, and what it opened is under audit
         try:
             self._opened = opening.answered(seat, asked, given, *self._bound())
         except Misfit as misfit:
