@@ -220,7 +220,7 @@ def misfitted() -> int:
     assert world.witness.sums is not None
     world.witness.sums.lying.add(liar)
     helping = members[liar].node.helping
-    assert helping is not None
+    assert isinstance(helping, Helping)
     given = helping.helper.answer
 
     def wrong(*asked: Any, **more: Any) -> Any:
