@@ -193,6 +193,10 @@ class _OneSight(Sight):
     def left(self, model: Vector) -> Vector:
         return model
 
+    @property
+    def noise(self) -> None:
+        """Nobody agreed on any."""
+
     def placed(self, vector: Vector) -> Vector:
         return vector
 
