@@ -208,6 +208,8 @@ def test_numbers_on_the_wire_are_pinned() -> None:
         "NATURAL": 5,
         "SPARSE": 7,
         "RING": 8,
+        "CLUSTERED": 9,
+        "CIPHERTEXTS": 10,
     }
     values = np.array([0.5, -1.25, 3, 0, -0.1, 2e-3, 7, -7], np.float32)
     draw = Stream(1, "pinned")
