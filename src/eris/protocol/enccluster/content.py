@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from eris.core import kernels
 from eris.core.errors import require
-from eris.protocol.enccluster.group import POINT_BYTES
 from eris.protocol.enccluster.labels import DOM
 from eris.protocol.secure.labels import digest
 
@@ -38,20 +37,6 @@ def packed(mapping: Clusters, clusters: int) -> bytes:
     out = np.zeros(-(-len(mapping) * width // 8), np.uint8)
     kernels.pack_codes(out, np.ascontiguousarray(mapping, np.uint32), width)
     return out.tobytes()
-
-
-def check_worth(clusters: int, size: int) -> None:
-    """Refuse clusters whose ciphertexts and mapping are no fewer bytes than the plain segment.
-
-    >>> check_worth(128, 1352)
-    >>> check_worth(128, 1351)
-    Traceback (most recent call last):
-    ...
-    eris.core.errors.InvalidSetting: clusters is 128; expected fewer: 5407 bytes, plain 5404
-    """
-    coded = POINT_BYTES * clusters + -(-size * index_bits(clusters) // 8)
-    expected = f"fewer: {coded} bytes, plain {4 * size}"
-    require(coded < 4 * size, "clusters", clusters, expected)
 
 
 def content(messages: Sequence[int], mapping: bytes = b"") -> bytes:
