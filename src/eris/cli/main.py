@@ -18,6 +18,7 @@ from eris.cli import ca, directory, node, runs
 from eris.cli.audit import audit
 from eris.cli.data import app as data_app
 from eris.cli.local import local
+from eris.cli.report import of_nodes, report
 from eris.cli.reproduce import reproduce
 from eris.cli.run import command as run_command
 from eris.cli.train_prior import train_prior
@@ -36,6 +37,7 @@ app.command("local")(local)
 app.command("run")(run_command())
 app.add_typer(runs.app, name="runs")
 app.command("compare")(runs.compare)
+app.command("report")(report)
 app.command("methods")(runs.methods)
 app.command("audit")(audit)
 app.command("reproduce")(reproduce)
@@ -73,7 +75,8 @@ def demo(
 
     Fetches MNIST on first use. Shows rounds, shards, owners and bytes as they happen; then test
     accuracy, whether all nodes have the same model, what each saw of the others' updates, and
-    whether a central server with the same updates would have ended with the same bits.
+    whether a central server with the same updates would have ended with the same bits. A page
+    about all of it is left in the folder.
     """
     from eris.experiments.federations.demo import Demo
     from eris.experiments.runs.extras import need
@@ -90,6 +93,7 @@ def demo(
         folder=folder,
         picture=picture,
     ).run()
+    of_nodes(folder)
     if not done.good:
         raise typer.Exit(1)
 

@@ -145,7 +145,7 @@ def shown(run: Run) -> list[str]:
     if one.evaluated:
         lines.append(f"after round {one.evaluated}: {described(one.metrics)}")
     if one.privacy:
-        lines.append(f"privacy of a sample over all rounds: {_budget(one.privacy)}")
+        lines.append(f"privacy of a sample over all rounds: {budget(one.privacy)}")
     lines += [
         f"a client and round: {size(one.sent)} up, {size(one.received)} down, encoded",
         f"clients in the results: {figure(one.included, '.1%')}; refused: {one.refused:,}",
@@ -163,14 +163,15 @@ def shown(run: Run) -> list[str]:
     return lines
 
 
-def comparison(runs: Sequence[Run]) -> Table:
-    """Runs side by side: figures, and the settings in which they differ."""
+Rows = list[tuple[str, list[str]]]
+
+
+def side_by_side(runs: Sequence[Run]) -> tuple[Rows, Rows]:
+    """Figures of runs, a row each; and the settings in which they differ."""
     summaries = [Summary.of(run) for run in runs]
-    headings = (Text(""), *(Text(one.name) for one in summaries))
-    table = Table(*(Column(heading, overflow="fold") for heading in headings))
     metrics = list(dict.fromkeys(name for one in summaries for name in one.metrics))
     best = [_best(run) for run in runs]
-    rows: list[tuple[str, list[str]]] = [
+    rows: Rows = [
         ("method", [one.method for one in summaries]),
         ("data", [one.data for one in summaries]),
         ("state", [one.state for one in summaries]),
@@ -181,18 +182,28 @@ def comparison(runs: Sequence[Run]) -> Table:
         ("down, a client and round", [size(one.received) for one in summaries]),
         ("up, a client, in all", [size(one.sent * one.done) for one in summaries]),
         ("clients in the results", [figure(one.included, ".1%") for one in summaries]),
-        ("privacy over all rounds", [_budget(one.privacy) for one in summaries]),
+        ("privacy over all rounds", [budget(one.privacy) for one in summaries]),
         ("seconds", [f"{one.seconds:,.1f}" for one in summaries]),
     ]
-    for row, cells in rows:
-        if set(cells) != {NOTHING}:
-            table.add_row(row, *cells)
-    table.add_section()
     settings = [identity(run.recipe) for run in runs]
+    differing: Rows = []
     for key in dict.fromkeys(itertools.chain.from_iterable(settings)):
         values = [NOTHING if one.get(key) is None else str(one[key]) for one in settings]
         if len(set(values)) > 1 and key != "method.name":
-            table.add_row(key, *(Text(value) for value in values))
+            differing.append((key, values))
+    return [(row, cells) for row, cells in rows if set(cells) != {NOTHING}], differing
+
+
+def comparison(runs: Sequence[Run]) -> Table:
+    """Runs side by side: figures, and the settings in which they differ."""
+    headings = (Text(""), *(Text(run.name) for run in runs))
+    table = Table(*(Column(heading, overflow="fold") for heading in headings))
+    figures, differing = side_by_side(runs)
+    for row, cells in figures:
+        table.add_row(row, *cells)
+    table.add_section()
+    for key, values in differing:
+        table.add_row(key, *(Text(value) for value in values))
     return table
 
 
@@ -255,7 +266,8 @@ def _found(value: tuple[float, int] | None) -> str:
     return NOTHING if value is None else f"{value[0]:.4g} (round {value[1]})"
 
 
-def _budget(privacy: Line | None) -> str:
+def budget(privacy: Line | None) -> str:
+    """What noise costs over all rounds, in words."""
     if not privacy:
         return NOTHING
     said = f"ε = {privacy['epsilon']:.4g}, δ = {privacy['delta']:g}"

@@ -1,0 +1,239 @@
+"use strict";
+// Draws a document (eris/web/blocks.py): sections of blocks, each of them data alone. Every plot can be
+// saved as SVG, PNG and CSV; series are switched on and off by their names in the legend.
+(() => {
+  const SVG = "http://www.w3.org/2000/svg", WIDTH = 560, HEIGHT = 300, COLOURS = 8;
+  const EDGE = { left: 58, right: 14, top: 10, bottom: 40 };
+  const hidden = new Set();  // "block/series" that the reader switched off
+
+  const make = (space, name, attributes, children) => {
+    const node = space ? document.createElementNS(space, name) : document.createElement(name);
+    for (const [key, value] of Object.entries(attributes || {}))
+      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+      else if (value !== null && value !== undefined && value !== false) node.setAttribute(key, value === true ? "" : value);
+    for (const child of [children ?? []].flat(2)) node.append(child);
+    return node;
+  };
+  const html = (name, attributes, children) => make(null, name, attributes, children);
+  const svg = (name, attributes, children) => make(SVG, name, attributes, children);
+  const colour = index => "c" + (index % COLOURS);
+  const number = value => {
+    if (value === null || value === undefined) return "–";
+    if (typeof value !== "number") return String(value);
+    if (value === 0 || (Number.isInteger(value) && Math.abs(value) < 1e6)) return value.toLocaleString("en");
+    const size = Math.abs(value);
+    return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+  };
+
+  // -- axes ---------------------------------------------------------------------------------------
+  const ticks = (low, high, whole) => {
+    const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
+    const step = Math.max([1, 2, 5, 10].map(one => one * power).find(one => one >= rough), whole ? 1 : 0);
+    const found = [];
+    for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(Math.abs(at) < step * 1e-9 ? 0 : at);
+    return found;
+  };
+  const range = values => {
+    let low = Infinity, high = -Infinity;
+    for (const value of values) if (value !== null) { low = Math.min(low, value); high = Math.max(high, value); }
+    if (low > high) return [0, 1];
+    if (low === high) { const room = Math.abs(low) / 10 || 1; return [low - room, high + room]; }
+    const room = (high - low) * 0.04;
+    return [low >= 0 && low < room ? 0 : low - room, high + room];
+  };
+  const short = value => {
+    const size = Math.abs(value);
+    if (size >= 1e9) return number(value / 1e9) + " G";
+    if (size >= 1e6) return number(value / 1e6) + " M";
+    if (size >= 1e4) return number(value / 1e3) + " k";
+    return number(value);
+  };
+  const frame = (block, xs, ys, height = HEIGHT) => {
+    const [x0, x1] = range(xs), [y0, y1] = ys ? range(ys) : [0, 1];
+    const right = WIDTH - EDGE.right, bottom = height - EDGE.bottom;
+    const at = (value, from, to, start, stop) => start + (value - from) / (to - from) * (stop - start);
+    const x = value => at(value, x0, x1, EDGE.left, right), y = value => at(value, y0, y1, bottom, EDGE.top);
+    const parts = [];
+    for (const tick of ticks(x0, x1, block.x === "round")) parts.push(
+      svg("line", { class: "rule", x1: x(tick), x2: x(tick), y1: EDGE.top, y2: bottom }),
+      svg("text", { class: "tick", x: x(tick), y: bottom + 15, "text-anchor": "middle" }, short(tick)));
+    for (const tick of ys ? ticks(y0, y1) : []) parts.push(
+      svg("line", { class: "rule", x1: EDGE.left, x2: right, y1: y(tick), y2: y(tick) }),
+      svg("text", { class: "tick", x: EDGE.left - 6, y: y(tick) + 4, "text-anchor": "end" }, short(tick)));
+    for (const [name, value] of block.levels || []) if (value >= y0 && value <= y1) parts.push(
+      svg("line", { class: "level", x1: EDGE.left, x2: right, y1: y(value), y2: y(value) }),
+      svg("text", { class: "tick", x: right - 2, y: y(value) - 4, "text-anchor": "end" }, name));
+    parts.push(svg("text", { class: "tick", x: (EDGE.left + right) / 2, y: height - 6, "text-anchor": "middle" }, block.x || ""));
+    if (ys) parts.push(svg("text", { class: "tick", transform: `translate(13 ${(EDGE.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, block.y || ""));
+    const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${block.title}: ${block.y || ""} by ${block.x || ""}` }, parts);
+    return { root, x, y, right, bottom };
+  };
+
+  // -- what the pointer and the keyboard ask for ----------------------------------------------------
+  const tip = html("div", { class: "tip", hidden: true, role: "status" });
+  const tell = (node, text) => {
+    const show = event => {
+      tip.textContent = text; tip.hidden = false;
+      const box = node.getBoundingClientRect();
+      tip.style.left = `${Math.min(window.scrollX + box.right + 6, window.scrollX + innerWidth - 240)}px`;
+      tip.style.top = `${window.scrollY + box.top - 6}px`;
+      event.stopPropagation();
+    };
+    for (const one of ["mouseenter", "focus"]) node.addEventListener(one, show);
+    for (const one of ["mouseleave", "blur"]) node.addEventListener(one, () => { tip.hidden = true; });
+    node.append(svg("title", {}, text));
+    return node;
+  };
+  const legend = (block, names, redraw) => html("ul", { class: "keys" }, names.map((name, index) => {
+    const key = `${block.title}/${name}`;
+    const press = event => {
+      hidden.has(key) ? hidden.delete(key) : hidden.add(key);
+      event.currentTarget.setAttribute("aria-pressed", !hidden.has(key));
+      redraw();
+    };
+    return html("li", {}, html("button", { type: "button", class: colour(index), "aria-pressed": String(!hidden.has(key)), onclick: press },
+      [html("span", { class: "swatch" }), name]));
+  }));
+
+  // -- plots ----------------------------------------------------------------------------------------
+  const lines = block => {
+    const plot = html("div");
+    const redraw = () => {
+      const shown = block.series.map((one, index) => ({ ...one, index })).filter(one => !hidden.has(`${block.title}/${one.name}`));
+      const points = shown.flatMap(one => one.points);
+      const { root, x, y } = frame(block, points.map(p => p[0]), [...points.map(p => p[1]), ...(block.levels || []).map(l => l[1])]);
+      for (const one of shown) {
+        let path = "", pen = "M";
+        for (const [px, py] of one.points) if (py === null) pen = "M"; else { path += `${pen}${x(px).toFixed(1)} ${y(py).toFixed(1)}`; pen = "L"; }
+        root.append(svg("path", { class: `line ${colour(one.index)}`, d: path }));
+        if (one.points.length <= 60) for (const [px, py] of one.points) if (py !== null)
+          root.append(tell(svg("circle", { class: `fill ${colour(one.index)}`, cx: x(px), cy: y(py), r: 3 }), `${one.name}: ${block.x} ${number(px)}, ${block.y} ${number(py)}`));
+      }
+      plot.replaceChildren(root);
+    };
+    redraw();
+    return [plot, block.series.length > 1 ? html("div", { class: "scroll few" }, legend(block, block.series.map(one => one.name), redraw)) : []];
+  };
+  const marks = block => {
+    const { root, x, y } = frame(block, block.marks.map(m => m.x), [...block.marks.flatMap(m => [m.y, m.low, m.high]), ...block.levels.map(l => l[1])].filter(v => v !== null));
+    const groups = [...new Set(block.marks.map(m => m.group))];
+    const front = block.marks.filter(m => block.front.includes(m.name)).sort((a, b) => a.x - b.x);
+    if (front.length > 1) root.append(svg("path", { class: "level", fill: "none", d: "M" + front.map(m => `${x(m.x)} ${y(m.y)}`).join("L") }));
+    for (const mark of block.marks) {
+      const own = colour(groups.indexOf(mark.group));
+      if (mark.low !== null) root.append(svg("line", { class: `whisker ${own}`, x1: x(mark.x), x2: x(mark.x), y1: y(mark.low), y2: y(mark.high) }));
+      const text = `${mark.name}: ${block.x} ${number(mark.x)}, ${block.y} ${number(mark.y)}` + (mark.low === null ? "" : ` (${number(mark.low)} to ${number(mark.high)})`);
+      root.append(tell(svg("circle", { class: `fill ${own}`, cx: x(mark.x), cy: y(mark.y), r: 5, tabindex: 0 }), text));
+      if (block.marks.length <= 20) root.append(svg("text", { class: "tick", x: x(mark.x) + 8, y: y(mark.y) - 6 }, mark.name));
+    }
+    return root;
+  };
+  const spans = block => {
+    const rows = [...new Set(block.spans.map(one => one.row))], people = [...new Set(block.spans.map(one => one.who))];
+    const step = Math.max(5, Math.min(22, 700 / rows.length)), height = EDGE.top + EDGE.bottom + rows.length * step;
+    const { root, x } = frame(block, block.spans.flatMap(one => [one.start, one.stop]), null, height);
+    rows.forEach((row, index) => { if (step >= 10) root.append(svg("text", { class: "tick", x: EDGE.left - 6, y: EDGE.top + index * step + step / 2 + 4, "text-anchor": "end" }, row)); });
+    for (const one of block.spans) {
+      const top = EDGE.top + rows.indexOf(one.row) * step, left = x(one.start), wide = Math.max(1, x(one.stop) - left - 1);
+      root.append(tell(svg("rect", { class: `fill ${colour(people.indexOf(one.who))}`, x: left, y: top + 1, width: wide, height: step - 2 }),
+        `${one.row}: ${one.who}, ${block.x} ${number(one.start)} to ${number(one.stop)}`));
+      if (wide > 7 * one.who.length && step >= 14) root.append(svg("text", { x: left + 4, y: top + step / 2 + 4, "pointer-events": "none", class: "within" }, one.who));
+    }
+    return root;
+  };
+  const grid = block => {
+    const most = Math.max(1e-12, ...block.values.flat().filter(v => v !== null));
+    const cell = Math.max(2.5, Math.min(26, 440 / Math.max(block.columns.length, 1))), named = cell >= 11, left = 90, top = named ? 70 : 20;
+    const root = svg("svg", { viewBox: `0 0 ${Math.max(WIDTH, left + cell * block.columns.length + 14)} ${top + cell * block.rows.length + 24}`, role: "img", "aria-label": `${block.title} in ${block.unit}` });
+    block.rows.forEach((row, i) => {
+      if (named) root.append(svg("text", { class: "tick", x: left - 5, y: top + i * cell + cell / 2 + 4, "text-anchor": "end" }, row));
+      block.columns.forEach((column, j) => {
+        const value = block.values[i][j];
+        if (value !== null) root.append(tell(svg("rect", { class: "fill c0", x: left + j * cell, y: top + i * cell, width: cell - 0.6, height: cell - 0.6, "fill-opacity": (0.06 + 0.94 * value / most).toFixed(3) }),
+          `${block.down} ${row} ${block.across} ${column}: ${number(value)} ${block.unit}`));
+      });
+    });
+    if (named) block.columns.forEach((column, j) => root.append(svg("text", { class: "tick", transform: `translate(${left + j * cell + cell / 2 + 4} ${top - 5}) rotate(-60)` }, column)));
+    root.append(svg("text", { class: "tick", x: left, y: top + cell * block.rows.length + 16 }, `darkest: ${short(most)} ${block.unit}`));
+    return root;
+  };
+
+  // -- what is no plot ------------------------------------------------------------------------------
+  const table = block => {
+    const numeric = block.columns.map((_, column) => block.rows.some(row => typeof row[column] === "number"));
+    const kind = column => numeric[column] ? { class: "number" } : {};
+    return html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": block.title }, html("table", {}, [
+      html("thead", {}, html("tr", {}, block.columns.map((name, column) => html("th", { scope: "col", ...kind(column) }, name)))),
+      html("tbody", {}, block.rows.map(row => html("tr", {}, row.map((value, column) => html("td", kind(column), number(value)))))),
+    ]));
+  };
+  const text = block => html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": block.title }, html("pre", {}, block.text));
+  const images = block => html("div", { class: "images" }, block.images.map(([caption, source]) =>
+    html("figure", {}, [html("img", { src: source, alt: caption, loading: "lazy" }), html("figcaption", { class: "faint" }, caption)])));
+  const DRAW = { lines, marks, spans, grid, table, text, images };
+
+  // -- saving ---------------------------------------------------------------------------------------
+  const rows = {
+    lines: block => [["series", block.x, block.y], ...block.series.flatMap(one => one.points.map(point => [one.name, ...point]))],
+    marks: block => [["name", block.x, block.y, "low", "high", "group"], ...block.marks.map(m => [m.name, m.x, m.y, m.low, m.high, m.group])],
+    spans: block => [["row", "from", "to", "who"], ...block.spans.map(one => [one.row, one.start, one.stop, one.who])],
+    grid: block => [[`${block.down} \\ ${block.across}`, ...block.columns], ...block.values.map((values, i) => [block.rows[i], ...values])],
+    table: block => [block.columns, ...block.rows],
+  };
+  const csv = block => rows[block.kind](block).map(row => row.map(value => {
+    const plain = value === null || value === undefined ? "" : String(value);
+    // A cell that begins like a formula is read as one by spreadsheets.
+    const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(plain) ? "'" + plain : plain;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  }).join(",")).join("\r\n") + "\r\n";
+  const save = (name, blob) => {
+    const link = html("a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  const standing = drawn => {  // a picture that needs no style sheet
+    const copy = drawn.cloneNode(true), [, , wide, high] = drawn.getAttribute("viewBox").split(" ").map(Number);
+    const pairs = [[drawn, copy], ...[...drawn.querySelectorAll("*")].map((node, i) => [node, copy.querySelectorAll("*")[i]])];
+    for (const [from, to] of pairs) {
+      const style = getComputedStyle(from);
+      for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-family", "font-size"]) to.setAttribute(name, style.getPropertyValue(name));
+    }
+    copy.setAttribute("xmlns", SVG); copy.setAttribute("width", wide); copy.setAttribute("height", high);
+    copy.prepend(svg("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).getPropertyValue("--card") }));
+    return { source: new XMLSerializer().serializeToString(copy), wide, high };
+  };
+  const png = (drawn, name) => {
+    const { source, wide, high } = standing(drawn), image = new Image(), canvas = html("canvas", { width: 2 * wide, height: 2 * high });
+    image.onload = () => { canvas.getContext("2d").drawImage(image, 0, 0, 2 * wide, 2 * high); canvas.toBlob(blob => save(name + ".png", blob)); };
+    image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(source);
+  };
+  const saves = (block, body) => {
+    if (!rows[block.kind]) return [];
+    const name = block.title.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+    const button = (label, act) => html("button", { type: "button", "aria-label": `Save ${block.title} as ${label}`, onclick: act }, label);
+    const drawn = () => body.querySelector("svg");
+    const pictures = block.kind === "table" ? [] : [button("SVG", () => save(name + ".svg", new Blob([standing(drawn()).source], { type: "image/svg+xml" }))), button("PNG", () => png(drawn(), name))];
+    return html("div", { class: "saves" }, ["save as", ...pictures, button("CSV", () => save(name + ".csv", new Blob([csv(block)], { type: "text/csv" })))]);
+  };
+
+  // -- the page -------------------------------------------------------------------------------------
+  const slug = title => "s-" + title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+  const card = block => {
+    const body = html("div", {}, DRAW[block.kind](block));
+    const wide = ["table", "text", "images"].includes(block.kind);
+    return html("article", { class: wide ? "block wide" : "block" }, [html("h3", {}, block.title), block.note ? html("p", { class: "faint" }, block.note) : [], body, saves(block, body)]);
+  };
+  const show = page => {
+    document.getElementById("top").replaceChildren(...[
+      html("h1", {}, page.title), html("p", { class: "faint" }, page.subtitle),
+      ...page.alerts.map(alert => html("p", { class: "alert", role: "alert" }, alert)),
+      html("dl", { class: "facts" }, page.facts.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))),
+    ]);
+    document.getElementById("contents").replaceChildren(html("ul", {}, page.sections.map(one => html("li", {}, html("a", { href: "#" + slug(one.title) }, one.title)))));
+    document.getElementById("content").replaceChildren(...page.sections.map(one => html("section", { id: slug(one.title), "aria-label": one.title }, [
+      html("h2", {}, one.title), one.note ? html("p", {}, one.note) : [], html("div", { class: "blocks" }, one.blocks.map(card)),
+    ])));
+  };
+  document.body.append(tip);
+  show(JSON.parse(document.getElementById("document").textContent));
+})();
