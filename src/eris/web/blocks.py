@@ -14,7 +14,17 @@ from typing import Any, ClassVar
 
 Point = tuple[float, float | None]
 """x, and y or that there is none."""
-Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to another page."""
+
+    text: str
+    href: str
+
+
+Cell = str | int | float | Way | None
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,26 @@ class Matrix(Block):
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A member on a ring: what it does, in a word, and whether that is well."""
+
+    name: str
+    word: str
+    well: bool = True
+
+
+@dataclass(frozen=True)
+class Ring(Block):
+    """Members in a circle, and around them the shards that each of them owns."""
+
+    kind: ClassVar[str] = "ring"
+    centre: str = ""
+    seats: Sequence[Placed] = ()
+    owners: Sequence[str | None] = ()
+    """Of each shard; None: it waits."""
+
+
+@dataclass(frozen=True)
 class Listing(Block):
     """A table."""
 
@@ -147,6 +177,8 @@ class Document:
     sections: Sequence[Section]
     alerts: Sequence[str] = ()
     """What a reader should know first."""
+    links: Sequence[Way] = ()
+    """To other pages, where this is one of several."""
 
     def data(self) -> dict[str, Any]:
         """The document as JSON knows it: a number that is none is null.

@@ -6,12 +6,16 @@ import base64
 import hashlib
 import html
 import json
+import re
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from eris import __version__
 from eris.web.blocks import Document
+
+COMPLETE = "This file is complete: it loads nothing from anywhere."
+LIVE = "Live: it follows what is stored and what nodes say of themselves."
 
 
 def written(document: Document) -> str:
@@ -20,25 +24,37 @@ def written(document: Document) -> str:
     >>> "<title>a run" in written(Document("a run", "", [], []))
     True
     """
-    return _page(document.title, document.data())
+    return _page(document, policy(), "", COMPLETE)
 
 
-def _page(title: str, data: dict[str, Any]) -> str:
-    style, script = asset("page.css"), asset("page.js")
-    # What the page may run and load is what it was written with.
-    policy = (
-        f"default-src 'none'; script-src {_named(script)}; style-src {_named(style)}; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-    return (
-        asset("page.html")
-        .replace("{policy}", policy)
-        .replace("{title}", html.escape(f"{title} · ERIS"))
-        .replace("{version}", html.escape(__version__))
-        .replace("{style}", style)
-        .replace("{data}", embedded(data))
-        .replace("{script}", script)
-    )
+def live(document: Document, events: str) -> str:
+    """The page of a document that goes on changing: ``events`` is where news of it comes from."""
+    return _page(document, policy("connect-src 'self'"), events, LIVE)
+
+
+@cache
+def policy(*more: str) -> str:
+    """What a page may run and load: what it was written with."""
+    return "; ".join((
+        "default-src 'none'", f"script-src {_named(asset('page.js'))}",
+        f"style-src {_named(asset('page.css'))}", "img-src data: blob:", "base-uri 'none'",
+        "form-action 'none'", *more,
+    ))  # fmt: skip
+
+
+def _page(document: Document, allowed: str, events: str, about: str) -> str:
+    filled = {
+        "policy": allowed,
+        "title": html.escape(f"{document.title} · ERIS"),
+        "version": html.escape(__version__),
+        "events": html.escape(events),
+        "about": about,
+        "style": asset("page.css"),
+        "data": embedded(document.data()),
+        "script": asset("page.js"),
+    }
+    # In one pass: what is filled in is never looked through for places to fill.
+    return re.sub(r"\{(\w+)\}", lambda found: filled[found[1]], asset("page.html"))
 
 
 def embedded(data: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ EXTRAS = {
     "scipy": "audit",
     "skimage": "audit",
     "dp_accounting": "audit",
+    "starlette": "web",
+    "uvicorn": "web",
 }
 AUDIT = ("torch", "scipy", "dp_accounting")
 

@@ -106,7 +106,7 @@
         let path = "", pen = "M";
         for (const [px, py] of one.points) if (py === null) pen = "M"; else { path += `${pen}${x(px).toFixed(1)} ${y(py).toFixed(1)}`; pen = "L"; }
         root.append(svg("path", { class: `line ${colour(one.index)}`, d: path }));
-        if (one.points.length <= 60) for (const [px, py] of one.points) if (py !== null)
+        if (points.length <= 400) for (const [px, py] of one.points) if (py !== null)
           root.append(tell(svg("circle", { class: `fill ${colour(one.index)}`, cx: x(px), cy: y(py), r: 3 }), `${one.name}: ${block.x} ${number(px)}, ${block.y} ${number(py)}`));
       }
       plot.replaceChildren(root);
@@ -158,19 +158,43 @@
     return root;
   };
 
+  const ring = block => {
+    const size = 440, middle = size / 2, count = block.seats.length, places = new Map(block.seats.map((one, i) => [one.name, i]));
+    const at = (turn, radius) => [middle + radius * Math.sin(turn), middle - radius * Math.cos(turn)];
+    const root = svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${block.title}: ${block.centre}` });
+    const radius = 130, dot = Math.max(2.5, Math.min(13, 330 / count));
+    block.owners.forEach((owner, shard) => {
+      const from = 2 * Math.PI * shard / block.owners.length, to = 2 * Math.PI * (shard + 0.94) / block.owners.length;
+      const [x0, y0] = at(from, 195), [x1, y1] = at(to, 195);
+      const known = places.has(owner), arc = svg("path", { class: known ? `arc ${colour(places.get(owner))}` : "arc waits", d: `M${x0} ${y0}A195 195 0 ${to - from > Math.PI ? 1 : 0} 1 ${x1} ${y1}` });
+      root.append(tell(arc, `shard ${shard}: ${owner ?? "waits"}`));
+      if (known && block.owners.length <= 64) {
+        const [mx, my] = at((from + to) / 2, 185), [nx, ny] = at(2 * Math.PI * (places.get(owner) + 0.5) / count, radius + dot);
+        root.append(svg("line", { class: `spoke ${colour(places.get(owner))}`, x1: mx, y1: my, x2: nx, y2: ny }));
+      }
+    });
+    block.seats.forEach((one, i) => {
+      const turn = 2 * Math.PI * (i + 0.5) / count, [x, y] = at(turn, radius), [tx, ty] = at(turn, radius - dot - 8);
+      root.append(tell(svg("circle", { class: one.well ? `fill ${colour(i)}` : "ill", cx: x, cy: y, r: dot, tabindex: count <= 30 ? 0 : null }), `${one.name}: ${one.word}`));
+      if (count <= 24) root.append(svg("text", { class: "tick", x: tx, y: ty + 4, "text-anchor": Math.abs(tx - middle) < 20 ? "middle" : tx > middle ? "end" : "start" }, one.name));
+    });
+    root.append(svg("text", { x: middle, y: middle + 4, "text-anchor": "middle" }, block.centre));
+    return root;
+  };
+
   // -- what is no plot ------------------------------------------------------------------------------
   const table = block => {
     const numeric = block.columns.map((_, column) => block.rows.some(row => typeof row[column] === "number"));
     const kind = column => numeric[column] ? { class: "number" } : {};
     return html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": block.title }, html("table", {}, [
       html("thead", {}, html("tr", {}, block.columns.map((name, column) => html("th", { scope: "col", ...kind(column) }, name)))),
-      html("tbody", {}, block.rows.map(row => html("tr", {}, row.map((value, column) => html("td", kind(column), number(value)))))),
+      html("tbody", {}, block.rows.map(row => html("tr", {}, row.map((value, column) => html("td", kind(column), value?.href ? html("a", { href: value.href }, value.text) : number(value)))))),
     ]));
   };
   const text = block => html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": block.title }, html("pre", {}, block.text));
   const images = block => html("div", { class: "images" }, block.images.map(([caption, source]) =>
     html("figure", {}, [html("img", { src: source, alt: caption, loading: "lazy" }), html("figcaption", { class: "faint" }, caption)])));
-  const DRAW = { lines, marks, spans, grid, table, text, images };
+  const DRAW = { lines, marks, spans, grid, ring, table, text, images };
 
   // -- saving ---------------------------------------------------------------------------------------
   const rows = {
@@ -178,7 +202,8 @@
     marks: block => [["name", block.x, block.y, "low", "high", "group"], ...block.marks.map(m => [m.name, m.x, m.y, m.low, m.high, m.group])],
     spans: block => [["row", "from", "to", "who"], ...block.spans.map(one => [one.row, one.start, one.stop, one.who])],
     grid: block => [[`${block.down} \\ ${block.across}`, ...block.columns], ...block.values.map((values, i) => [block.rows[i], ...values])],
-    table: block => [block.columns, ...block.rows],
+    ring: block => [["shard", "owner"], ...block.owners.map((owner, shard) => [shard, owner])],
+    table: block => [block.columns, ...block.rows.map(row => row.map(value => value?.href ? value.text : value))],
   };
   const csv = block => rows[block.kind](block).map(row => row.map(value => {
     const plain = value === null || value === undefined ? "" : String(value);
@@ -223,17 +248,64 @@
     const wide = ["table", "text", "images"].includes(block.kind);
     return html("article", { class: wide ? "block wide" : "block" }, [html("h3", {}, block.title), block.note ? html("p", { class: "faint" }, block.note) : [], body, saves(block, body)]);
   };
+  const drawn = new Map();  // by section and title: a card, and what it shows
+  const focusable = "button, a, [tabindex]";
+  const replaced = (old, card) => {  // who was reading goes on at the same place
+    const inside = [...old.querySelectorAll(focusable)], index = inside.indexOf(document.activeElement);
+    const scrolled = [...old.querySelectorAll(".scroll")].map(one => one.scrollTop);
+    old.replaceWith(card);
+    card.querySelectorAll(".scroll").forEach((one, i) => { one.scrollTop = scrolled[i] ?? 0; });
+    if (index >= 0) card.querySelectorAll(focusable)[index]?.focus({ preventScroll: true });
+  };
+  const same = (key, shown, build) => {
+    const text = JSON.stringify(shown), known = drawn.get(key);
+    if (known?.text === text) return known.node;
+    const node = build();
+    if (known) replaced(known.node, node);
+    drawn.set(key, { text, node });
+    return node;
+  };
+  const header = page => html("div", {}, [
+    html("h1", {}, page.title), html("p", { class: "faint" }, page.subtitle),
+    page.alerts.map(alert => html("p", { class: "alert", role: "alert" }, alert)),
+    html("dl", { class: "facts" }, page.facts.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))),
+  ]);
+  const contents = page => html("ul", {}, [
+    page.links.map(one => html("li", {}, html("a", { href: one.href }, one.text))),
+    page.sections.map(one => html("li", {}, html("a", { href: "#" + slug(one.title) }, one.title))),
+  ]);
+  const sections = page => page.sections.map(one => html("section", { id: slug(one.title), "aria-label": one.title }, [
+    html("h2", {}, one.title), one.note ? html("p", {}, one.note) : [],
+    html("div", { class: "blocks" }, one.blocks.map(block => same(`${one.title}/${block.title}`, block, () => card(block)))),
+  ]));
+  let outline = "";
   const show = page => {
-    document.getElementById("top").replaceChildren(...[
-      html("h1", {}, page.title), html("p", { class: "faint" }, page.subtitle),
-      ...page.alerts.map(alert => html("p", { class: "alert", role: "alert" }, alert)),
-      html("dl", { class: "facts" }, page.facts.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))),
-    ]);
-    document.getElementById("contents").replaceChildren(html("ul", {}, page.sections.map(one => html("li", {}, html("a", { href: "#" + slug(one.title) }, one.title)))));
-    document.getElementById("content").replaceChildren(...page.sections.map(one => html("section", { id: slug(one.title), "aria-label": one.title }, [
-      html("h2", {}, one.title), one.note ? html("p", {}, one.note) : [], html("div", { class: "blocks" }, one.blocks.map(card)),
-    ])));
+    const { title, subtitle, alerts, facts, links } = page;
+    const top = same("top", { title, subtitle, alerts, facts }, () => header(page));
+    const list = same("contents", [links, page.sections.map(one => one.title)], () => contents(page));
+    if (!top.isConnected) document.getElementById("top").replaceChildren(top);
+    if (!list.isConnected) document.getElementById("contents").replaceChildren(list);
+    const now = JSON.stringify(page.sections.map(one => [one.title, one.note, one.blocks.map(block => block.title)]));
+    if (now !== outline) document.getElementById("content").replaceChildren(...sections(page));
+    else for (const one of page.sections) for (const block of one.blocks) same(`${one.title}/${block.title}`, block, () => card(block));
+    outline = now;
+    document.title = `${title} · ERIS`;
   };
   document.body.append(tip);
   show(JSON.parse(document.getElementById("document").textContent));
+
+  const { events } = document.body.dataset;
+  if (events) {
+    const lost = html("p", { class: "alert", role: "alert", hidden: true }, "The connection is lost; what is shown may be old. Trying again …");
+    document.getElementById("top").before(lost);
+    const stream = new EventSource(events);
+    stream.onmessage = event => {
+      const began = performance.now();
+      lost.hidden = true;
+      show(JSON.parse(event.data));
+      document.body.dataset.updates = Number(document.body.dataset.updates || 0) + 1;
+      document.body.dataset.slowest = Math.max(Number(document.body.dataset.slowest || 0), performance.now() - began).toFixed(1);
+    };
+    stream.onerror = () => { lost.hidden = false; };
+  }
 })();
