@@ -3,8 +3,9 @@
 Eight nodes in network namespaces, each with a link of 100 Mbit/s in both directions; no training
 counts. A time is divided by the physical limit of its round, the most loaded direction of any link,
 which counts payload only: headers make 1.046 the lowest ratio there can be. All contestants use the
-same namespaces, one after another. Over loopback, throughput is beside one gRPC stream with TLS and
-gloo. Needs root and iproute2; Flower gets an environment of its own on first use.
+same namespaces, one after another; CPU seconds of all members are beside the bare exchange's. Over
+loopback, throughput is beside one gRPC stream with TLS and gloo. Needs root and iproute2; Flower
+gets an environment of its own on first use.
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from benchmarks.hosts.eris_nodes import eris_round_times
-from benchmarks.hosts.exchange import LOOPBACK_PIECE, exchange_round_times
+from benchmarks.hosts.cpu import CpuMeter
+from benchmarks.hosts.eris_nodes import eris_round_ends, eris_round_times
+from benchmarks.hosts.exchange import LOOPBACK_PIECE, exchange_round_times, exchange_rounds
 from benchmarks.hosts.flower import flower_round_times
 from benchmarks.hosts.gloo import gloo_round_times
 from benchmarks.hosts.limits import Round
-from benchmarks.hosts.places import Loopback
+from benchmarks.hosts.places import Loopback, Place
 from benchmarks.hosts.stream import stream_rate
 from benchmarks.peers.environments import FLOWER
 from rich.console import Console
@@ -79,10 +82,14 @@ NOTHING = Counters(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of a contestant's rounds, and what all members put on their links meanwhile."""
+    """Seconds of a contestant's rounds, and what all members put on their links meanwhile.
+
+    ``cpu_s`` is what a counted round cost all members together, where that was measured.
+    """
 
     seconds: tuple[float, ...]
     traffic: Counters = NOTHING
+    cpu_s: float | None = None
 
     @property
     def counted(self) -> tuple[float, ...]:
@@ -118,11 +125,39 @@ Say = Callable[[str], None]
 # -- measuring --------------------------------------------------------------------------------
 
 
-def on_links(hosts: Sequence[Namespace], measure: Callable[[], list[float]]) -> Timed:
-    """Times of rounds, and what they put on these hosts' links."""
+def on_links(hosts: Sequence[Namespace], measure: Callable[[], Timed]) -> Timed:
+    """A run, and what it put on these hosts' links."""
     before = reduce(add, (host.counters() for host in hosts))
-    seconds = measure()
-    return Timed(tuple(seconds), reduce(add, (host.counters() for host in hosts)) - before)
+    run = measure()
+    return replace(run, traffic=reduce(add, (host.counters() for host in hosts)) - before)
+
+
+def bare_run(places: Sequence[Place], parameters: int, aggregators: int, rounds: int) -> Timed:
+    """Rounds of the bare exchange, and their CPU seconds."""
+    with CpuMeter() as meter:
+        seconds, ends = zip(*exchange_rounds(places, parameters, aggregators, rounds), strict=True)
+    return Timed(seconds, cpu_s=cpu_of_a_round(meter, ends))
+
+
+def eris_run(
+    places: Sequence[Place], parameters: int, aggregators: int, kept: float | None, rounds: int
+) -> Timed:
+    """Rounds of real nodes, and their CPU seconds."""
+    charter = {} if kept is None else {"kept_fraction": kept}
+    with CpuMeter() as meter:
+        began, *ends = eris_round_ends(places, parameters, aggregators, rounds, charter)
+    seconds = tuple(after - before for before, after in pairwise([began, *ends]))
+    return Timed(seconds, cpu_s=cpu_of_a_round(meter, ends))
+
+
+def flower_run(places: Sequence[Place], parameters: int, rounds: int, deadline_s: float) -> Timed:
+    """Rounds of Flower, given up after so many seconds."""
+    return Timed(tuple(flower_round_times(places, parameters, rounds, deadline_s=deadline_s)))
+
+
+def cpu_of_a_round(meter: CpuMeter, ends: Sequence[float]) -> float | None:
+    """CPU seconds from the end of the first round on, a round; None of a single round."""
+    return meter.between(ends[0], ends[-1]) / (len(ends) - 1) if len(ends) > 1 else None
 
 
 def measure_links(wanted: Sequence[str], plan: Plan, say: Say, found: Measured) -> None:
@@ -134,13 +169,12 @@ def measure_links(wanted: Sequence[str], plan: Plan, say: Say, found: Measured) 
             sizes = (nodes, case.parameters, case.aggregators)
             if "exchange" in wanted:
                 say(f"{name}: bare gRPC, {plan.rounds} rounds")
-                bare = partial(exchange_round_times, *sizes, plan.rounds)
+                bare = partial(bare_run, *sizes, plan.rounds)
                 found.exchange[name] = on_links(nodes, bare)
             if "eris" in wanted:
                 say(f"{name}: ERIS, {plan.rounds} rounds")
-                found.eris[name] = on_links(
-                    nodes, partial(eris_round_times, *sizes, None, plan.rounds)
-                )
+                ours = partial(eris_run, *sizes, None, plan.rounds)
+                found.eris[name] = on_links(nodes, ours)
             # Flower has no shards: one run a size of model.
             if "flower" in wanted and case.aggregators == clients:
                 say(f"{name}: Flower, {plan.flower_rounds} rounds")
@@ -148,18 +182,14 @@ def measure_links(wanted: Sequence[str], plan: Plan, say: Say, found: Measured) 
                 found.flower[name] = on_links(
                     nodes,
                     partial(
-                        flower_round_times,
-                        list(everybody),
-                        case.parameters,
-                        plan.flower_rounds,
-                        deadline_s=patience,
+                        flower_run, list(everybody), case.parameters, plan.flower_rounds, patience
                     ),
                 )
         if "eris" in wanted:
             case = plan.compressed
             say(f"ERIS + DSC {case.kept_fraction:.0%}, {plan.rounds} rounds")
             sizes = (nodes, case.parameters, case.aggregators)
-            compressed = partial(eris_round_times, *sizes, case.kept_fraction, plan.rounds)
+            compressed = partial(eris_run, *sizes, case.kept_fraction, plan.rounds)
             found.compressed = on_links(nodes, compressed)
 
 
@@ -203,13 +233,20 @@ def figures(plan: Plan, found: Measured) -> dict[str, float]:
         case = plan.cases[name]
         out["flower_over_eris"] = found.flower[name].median_s / found.eris[name].median_s
         out["flower_bound_over_eris_bound"] = case.central_s / case.limit_s
+    # What our messages cost beside bare ones: the first case that both ran, of the largest model.
+    for name in plan.cases:
+        ours, bare = found.eris.get(name), found.exchange.get(name)
+        if ours and bare and ours.cpu_s and bare.cpu_s:
+            out["cpu_over_bare"] = ours.cpu_s / bare.cpu_s
+            break
     if found.compressed is not None:
+        out["dsc_vs_limit"] = found.compressed.median_s / plan.compressed.limit_s
         rounds = len(found.compressed.seconds)
         law = rounds * plan.compressed.law_bytes
         out["wire_bytes_over_law"] = found.compressed.traffic.sent / law
-    for name, ours in (("loopback_vs_grpc", "ERIS"), ("bare_loopback_vs_grpc", "bare gRPC")):
-        if ours in found.loopback:
-            out[name] = found.loopback[ours] / found.loopback["gRPC stream"]
+    for name, whose in (("loopback_vs_grpc", "ERIS"), ("bare_loopback_vs_grpc", "bare gRPC")):
+        if whose in found.loopback:
+            out[name] = found.loopback[whose] / found.loopback["gRPC stream"]
     if "ERIS" in found.loopback:
         out["loopback_vs_gloo"] = found.loopback["ERIS"] / found.loopback["gloo"]
     return {name: round(value, 4) for name, value in out.items()}
@@ -220,7 +257,8 @@ def table(plan: Plan, found: Measured) -> Table:
     out = Table(title="100 Mbit/s links; seconds a round, no training")
     for name in ("case", "contestant"):
         out.add_column(name)
-    for name in ("s/round", "spread", "limit s", "÷ limit", "sent ÷ law", "charged", "drops"):
+    for name in ("s/round", "spread", "limit s", "÷ limit", "sent ÷ law", "charged", "drops",
+                 "CPU s"):  # fmt: skip
         out.add_column(name, justify="right")
     for name, case in plan.cases.items():
         papers = f"{case.papers_s:.2f}"
@@ -251,6 +289,7 @@ def row(timed: Timed, limit_s: float, law_bytes: float) -> list[str]:
         f"{timed.traffic.sent / law:.3f}",
         f"{timed.traffic.charged / law:.3f}",
         str(timed.traffic.dropped),
+        "" if timed.cpu_s is None else f"{timed.cpu_s:.2f}",
     ]
 
 

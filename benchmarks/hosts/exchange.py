@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +34,19 @@ def exchange_round_times(
     piece_bytes: int = LINK_PIECE,
 ) -> list[float]:
     """Seconds of each round: from the first member's start to the last one's last result."""
+    rounds_run = exchange_rounds(places, parameters, aggregators, rounds, piece_bytes=piece_bytes)
+    return [seconds for seconds, _ in rounds_run]
+
+
+def exchange_rounds(
+    places: Sequence[Place],
+    parameters: int,
+    aggregators: int,
+    rounds: int,
+    *,
+    piece_bytes: int = LINK_PIECE,
+) -> list[tuple[float, float]]:
+    """Of each round its seconds, and when it was over everywhere (seconds since 1970)."""
     sizes = (len(places), aggregators, BYTES * parameters, piece_bytes)
     with tempfile.TemporaryDirectory() as folder:
         issue(Path(folder), [place.address for place in places])
@@ -43,7 +57,7 @@ def exchange_round_times(
             targets = [f"{p.address}:{port}" for p, port in zip(places, ports, strict=True)]
             _tell(members, json.dumps(targets))
             _answers(members)
-            return [_round(members) for _ in range(rounds)]
+            return [(_round(members), time.time()) for _ in range(rounds)]
 
 
 def _start(place: Place, task: Task) -> subprocess.Popen[str]:

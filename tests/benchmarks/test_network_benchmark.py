@@ -14,13 +14,23 @@ from pathlib import Path
 
 import pytest
 from benchmarks.hosts.certificates import issue
+from benchmarks.hosts.cpu import CpuMeter
 from benchmarks.hosts.exchange import exchange_round_times
 from benchmarks.hosts.exchange_node import Task
 from benchmarks.hosts.flower import superlink, supernode, write_app, write_connection
 from benchmarks.hosts.limits import Round
 from benchmarks.hosts.places import Loopback, environment
 from benchmarks.hosts.stream import stream_rate
-from benchmarks.network import Measured, Plan, Timed, figures, parse, table
+from benchmarks.network import (
+    Measured,
+    Plan,
+    Timed,
+    bare_run,
+    cpu_of_a_round,
+    figures,
+    parse,
+    table,
+)
 from rich.console import Console
 
 from eris.core.errors import InvalidSetting
@@ -80,11 +90,11 @@ def test_figures_are_ratios_of_medians_without_the_first_round() -> None:
     plan = Plan.full()
     found = Measured()
     found.eris = {
-        "a8_40mb": Timed((60.0, 5.6, 11.2, 8.4)),
+        "a8_40mb": Timed((60.0, 5.6, 11.2, 8.4), cpu_s=4.5),
         "a2_40mb": Timed((14.08,)),
         "a8_10mb": Timed((9.0, 1.75)),
     }
-    found.exchange = {"a8_40mb": Timed((9.0, 5.88))}
+    found.exchange = {"a8_40mb": Timed((9.0, 5.88), cpu_s=3.0)}
     found.flower = {"a8_40mb": Timed((99.0, 84.0)), "a8_10mb": Timed((99.0, 16.64))}
     sent = int(2 * plan.compressed.law_bytes * 1.03)
     found.compressed = Timed((1.0, 1.0), Counters(sent, sent, 2 * sent, 0))
@@ -98,6 +108,8 @@ def test_figures_are_ratios_of_medians_without_the_first_round() -> None:
         "flower_vs_bound_a8_10mb": 1.3,
         "flower_over_eris": 10.0,
         "flower_bound_over_eris_bound": 9.1429,
+        "cpu_over_bare": 1.5,
+        "dsc_vs_limit": 3.5714,
         "wire_bytes_over_law": 1.03,
         "loopback_vs_grpc": 0.5,
         "bare_loopback_vs_grpc": 0.9,
@@ -109,6 +121,9 @@ def test_what_was_not_measured_has_no_figure() -> None:
     assert figures(Plan.full(), Measured()) == {}
     found = Measured(flower={"a8_40mb": Timed((60.0,))})
     assert set(figures(Plan.full(), found)) == {"flower_vs_bound_a8_40mb"}
+    # Of one round there is no CPU figure: the first is not counted.
+    single = Measured(eris={"a8_10mb": Timed((2.0,))}, exchange={"a8_10mb": Timed((2.0,))})
+    assert "cpu_over_bare" not in figures(Plan.full(), single)
 
 
 def test_the_table_shows_every_contestant_beside_its_own_bound() -> None:
@@ -215,6 +230,17 @@ def test_the_bare_exchange_ends_for_aggregators_and_others() -> None:
     times = exchange_round_times([Loopback()] * 3, 100_000, 2, rounds=2)
     assert len(times) == 2
     assert min(times) > 0
+
+
+def test_cpu_seconds_are_of_the_rounds_after_the_first() -> None:
+    with CpuMeter(read=iter([1.0, 9.0]).__next__) as meter:
+        pass
+    first, last = 0.0, 1e12  # before and after all that was read
+    assert cpu_of_a_round(meter, [first, 1.0, last]) == pytest.approx(4.0)
+    assert cpu_of_a_round(meter, [first]) is None
+    run = bare_run([Loopback()] * 2, 100_000, 2, rounds=2)
+    assert len(run.seconds) == 2
+    assert run.cpu_s is not None
 
 
 def test_a_bare_stream_has_a_rate() -> None:

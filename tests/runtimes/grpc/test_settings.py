@@ -16,7 +16,7 @@ from eris.core.shards import RandomPlan
 from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc.roster import Roster
-from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.settings import PIECES, NodeSettings
 from support.node_files import ROSTER, load, write
 
 
@@ -90,12 +90,23 @@ value_range = 8"""
 
 
 def test_messages_have_about_64_kib_whatever_the_model_and_its_compression(tmp_path: Path) -> None:
-    dense = load(tmp_path).agreement(10**7)
+    dense = load(tmp_path).agreement(10**6)
     assert dense.segment_size == 1 << 14
-    kept = load(tmp_path, federation="+kept_fraction = 0.1").agreement(10**8)
+    kept = load(tmp_path, federation="+kept_fraction = 0.1").agreement(2 * 10**7)
     assert kept.segment_size == 10 * (1 << 14)  # kept values of 64 KiB
     few = load(tmp_path, federation="+kept_fraction = 0.02").agreement(10**8)
     assert few.segment_size == 1 << 18
+
+
+def test_messages_of_large_models_are_larger_where_every_member_owns_a_shard(
+    tmp_path: Path,
+) -> None:
+    large = load(tmp_path).agreement(10**7)
+    assert large.segment_size == 10**7 // 5 // PIECES
+    larger = load(tmp_path).agreement(10**8)
+    assert larger.segment_size == 1 << 16
+    few_own = load(tmp_path, federation="+shards = 2").agreement(10**8)
+    assert few_own.segment_size == 1 << 14
 
 
 REFUSED: list[tuple[dict[str, str], str]] = [

@@ -62,6 +62,8 @@ class Replica:
         self.horizon: float = math.inf
         """The last round whose results may be applied; later ones wait."""
         self._digests: dict[Key, bytes] = {}
+        self._latest: tuple[Key, tuple[Vector, ...]] | None = None
+        """The segment that moved last and its vectors, for its digest is asked for next."""
         # A snapshot skips results, and with them who was included (which a client of the paper's
         # mode must know) or the shards of a turn that is over.
         self._keep_all = bool(settings.plan.rotate or settings.scheme.in_step)
@@ -142,8 +144,12 @@ class Replica:
         """
         segment = self.agreement.segments(max(1, self.versions[key]))[key]
         hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little") + self._closed[key])
-        for vector in self._vectors():
-            hashed.update(segment.gather(vector).data)
+        if self._latest is not None and self._latest[0] == key:
+            vectors = self._latest[1]
+        else:
+            vectors = tuple(segment.gather(vector) for vector in self._vectors())
+        for vector in vectors:
+            hashed.update(vector.data)
         return hashed.digest()
 
     def known_digest(self, key: Key) -> bytes:
@@ -238,15 +244,17 @@ class Replica:
 
     def _apply(self, result: Result) -> None:
         key, round = result.header.key, result.header.round
+        latest = None
         if result.payload is not None:
             if key == self.agreement.gauge:
                 self.gauge = gauge.measured(result, self.agreement.settings)
             else:
-                self._replay(result)
+                latest = key, self._replay(result)
             self.updates[key] += 1
             self._closed[key] = result.closed
             self._note_included(dict.fromkeys(result.included, round))
         self._move_to(key, round)
+        self._latest = latest
         if result.digest and result.digest != self.known_digest(key)[: len(result.digest)]:
             self.astray.add(key)
         log = self._log[key]
@@ -265,20 +273,24 @@ class Replica:
 
     def _move_to(self, key: Key, version: int) -> None:
         self.versions[key] = version
-        self._model = None
+        self._model = self._latest = None
         self._digests.pop(key, None)
         self.astray.discard(key)
         self.orphaned.discard(key)
         waiting = self._waiting[key]
         self._waiting[key] = {p: result for p, result in waiting.items() if p >= version}
 
-    def _replay(self, result: Result) -> None:
-        """x ← rule(x, s + v̄) and s ← s + γ v̄ on one segment (or x ← rule(x, v̄) without shift)."""
+    def _replay(self, result: Result) -> tuple[Vector, ...]:
+        """x ← rule(x, s + v̄) and s ← s + γ v̄ on one segment (or x ← rule(x, v̄) without shift).
+
+        Returns the segment of every vector as it is now, in the order of :meth:`_vectors`.
+        """
         segment, rule = self._segment(result), self.agreement.settings.rule
         before = None if self.reference is None else segment.gather(self.reference)
         direction, reference = self.agreement.coding.move(result, segment, before)
         if self.reference is not None and reference is not None:
             segment.scatter(self.reference, reference)
+            before = reference
         slots = tuple(segment.gather(slot) for slot in self.slots)
         count = self.updates[segment.key] + 1
         steps = result.sample_steps / result.samples
@@ -286,6 +298,7 @@ class Replica:
         segment.scatter(self.held, model)
         for slot, new in zip(self.slots, slots, strict=True):
             segment.scatter(slot, new)
+        return model, *(() if before is None else (before,)), *slots
 
     def forget(self, key: Key, before: int) -> None:
         """Drop the results of a segment up to a round: nobody will ask for them."""
@@ -331,7 +344,7 @@ class Replica:
                 raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
         for name, vector in zip(self._names(), self._vectors(), strict=True):
             vector[:] = state[name]
-        self._model = None
+        self._model = self._latest = None
         for key, (version, updates) in zip(self.agreement.keys, state["versions"].tolist(),
                                            strict=True):  # fmt: skip
             self.versions[key], self.updates[key] = version, updates

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -74,7 +75,7 @@ class Driver:
         self.moving = asyncio.Lock()
         """Held by whoever moves the member, or reads all of it."""
         self._stopped = False
-        self._pulling, self._woken = asyncio.Event(), asyncio.Event()
+        self._woken, self._alarm = asyncio.Event(), math.inf
         self._job: Job | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._round, self._began = 0, time.monotonic()
@@ -183,8 +184,9 @@ class Driver:
             self.complete.set()
         if self.complete.is_set() or member.exhausted:
             self.over.set()
-        self._pulling.set()
-        self._woken.set()
+        self.transport.stir()
+        if member.wakes_at < self._alarm:
+            self._woken.set()
 
     def _send(self, out: Sequence[Outgoing]) -> None:
         view = self.member.agreement.view
@@ -212,43 +214,28 @@ class Driver:
         """Produce contributions as fast as they can be sent."""
         while True:
             async with self.moving:
-                out = self.member.pull(self._now(), self._full())
+                out = self.member.pull(self._now(), _Full(self.member, self.transport))
                 if out is not None:
                     self._after(out)
-            if out is not None:
+            if out is None:
+                await self.transport.drained()
+            else:
                 await asyncio.sleep(0)  # others have work to do, too
-                continue
-            self._pulling.clear()
-            waiting = [asyncio.ensure_future(self._pulling.wait()),
-                       asyncio.ensure_future(self.transport.drained())]  # fmt: skip
-            try:
-                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for one in waiting:
-                    one.cancel()
-
-    def _full(self) -> set[int]:
-        """Owners whose queue has no room for another contribution."""
-        view, limits = self.member.view, self.transport.limits
-        needed = min(limits.message_bytes, limits.queue_bytes // 2)
-        return {
-            owner
-            for owner in set(view.owners)
-            if owner not in (NOBODY, self.member.me)
-            and self.transport.room(view.members[owner]) < needed
-        }
 
     async def _watch(self) -> None:
         """Let the member's time pass."""
         while True:
             self._woken.clear()
-            wait = max(0.0, self.member.wakes_at - self._now())
+            # Whoever moves the member says so only if it is to wake up before that.
+            self._alarm = self.member.wakes_at
+            wait = max(0.0, self._alarm - self._now())
             try:
                 async with asyncio.timeout(min(wait, 3600.0)):
                     await self._woken.wait()
             except TimeoutError:
                 async with self.moving:
-                    self._after(self.member.tick(self._now()))
+                    if self.member.wakes_at <= self._now():
+                        self._after(self.member.tick(self._now()))
 
     async def _train(self, job: Job) -> None:
         """Ask the user's code for an update; if it fails, the round goes on without one."""
@@ -462,6 +449,20 @@ class Driver:
             if not isinstance(self.failure, TrainingFails):  # which is said in one line
                 _log.error("a part of the node failed", exc_info=self.failure)
             self.over.set()
+
+
+class _Full:
+    """The owners whose queue has no room for another contribution."""
+
+    def __init__(self, member: Member, transport: Transport) -> None:
+        self._me, self._members, self._transport = member.me, member.view.members, transport
+        limits = transport.limits
+        self._needed = min(limits.message_bytes, limits.queue_bytes // 2)
+
+    def __contains__(self, owner: object) -> bool:
+        if not isinstance(owner, int) or owner in (NOBODY, self._me):
+            return False
+        return self._transport.room(self._members[owner]) < self._needed
 
 
 def _shown(metrics: object) -> dict[str, float | str]:

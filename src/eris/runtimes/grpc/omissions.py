@@ -42,7 +42,8 @@ class Omissions:
         """A result of an owner, one of those of the round; a withheld one says nothing."""
         if round <= self._settled or not included:
             return
-        self._owners[round] = frozenset(one for one in owners if one >= 0)
+        if round not in self._owners:
+            self._owners[round] = frozenset(one for one in owners if one >= 0)
         before = self._sets[round].get(owner, included)
         self._sets[round][owner] = before & included
 

@@ -227,7 +227,7 @@ class FederationTable(Table):
     history: int = setting("Rounds whose results are kept for members that ask.", default=1)
     segment_size: int | None = setting(
         "Coordinates in a segment, the piece that travels.", default=None,
-        empty="so many that a message has 64 KiB, at most a sixteenth of a large shard",
+        empty="so many that a message has 64 KiB, of large models up to 256 if all own shards",
         example=65536,
     )  # fmt: skip
     value_range: float = setting(

@@ -54,6 +54,8 @@ from eris.tables import (
 USUAL_SECURE_SUMS = "2 of 3"
 MESSAGE_VALUES = 1 << 14
 """Values in a message, as a rule."""
+PIECES = 40
+"""Segments that a shard has where messages are larger."""
 _RULE_OPTIONS = {item.name for rule in RULES.values() for item in fields(rule)}
 
 
@@ -272,11 +274,15 @@ class NodeSettings(Table):
     def _segment_size(self, n: int) -> int:
         """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
 
-        Beyond that a round's beginning and end, in which results do not flow yet or only they do,
-        cost more than small messages save.
+        Where every member owns a shard, a message is up to four times as large if that is still a
+        fortieth of a shard: all links carry results then, and fewer messages cost less. Where few
+        own, everyone waits for their links, and small messages arrive in step.
         """
-        usual = segment_length(-(-n // self.shards), None)
-        return min(usual, math.ceil(MESSAGE_VALUES / (self.federation.kept_fraction or 1)))
+        shard, kept = -(-n // self.shards), self.federation.kept_fraction or 1
+        values = MESSAGE_VALUES
+        if self.shards >= self.start_with:
+            values = min(max(values, math.ceil(shard * kept / PIECES)), 4 * MESSAGE_VALUES)
+        return min(segment_length(shard, None), math.ceil(values / kept))
 
     def charter(self, agreed: Settings) -> str:
         """The agreement, how long it is to last and how many members begin, as canonical text."""

@@ -110,7 +110,7 @@ class Transport:
         return 0 if link is None else link.outbox.room(urgent=urgent)
 
     async def drained(self) -> None:
-        """Wait until some queue is at most half full after a message has left it.
+        """Wait until some queue is at most half full after a message has left it, or :meth:`stir`.
 
         Whoever was refused by :meth:`send` may wait for this and try again: a queue that refuses
         comes to it, and one that has run empty takes anything. Room that was made since the last
@@ -118,6 +118,10 @@ class Transport:
         """
         await self._room_made.wait()
         self._room_made.clear()
+
+    def stir(self) -> None:
+        """There may be more to send: whoever waits in :meth:`drained` is to look again."""
+        self._room_made.set()
 
     @property
     def counters(self) -> dict[str, PeerCounters]:
