@@ -75,8 +75,7 @@ class GridLaws:
         back = max(before, first) - STEP_BACK
         if result.payload is None:
             allowed = {before, back}
-            if result.exponent == back != before:
-                self._step_back(result, where)
+            self._withheld(result, where, stepped_back=result.exponent == back != before)
         else:
             encoded = result.payload.encoded
             mean = decode_values(encoded, Encoding.DENSE, encoded.count)
@@ -88,16 +87,19 @@ class GridLaws:
             expected = " or ".join(map(str, sorted(allowed)))
             raise LawBroken(f"{where} names the exponent {result.exponent}; expected {expected}")
 
-    def _step_back(self, result: Result, where: str) -> None:
-        self._witness.saw["a unit steps back"] += 1
-        self.stepped_back.add((result.header.key, result.header.round))
+    def _withheld(self, result: Result, where: str, *, stepped_back: bool) -> None:
+        """Where nobody lies, a unit steps back exactly if a sum was opened that did not fit."""
         sums = self._witness.sums
-        if (
-            sums is not None
-            and not sums.lying
-            and not any(self._wraps(clients, result) for clients in sums.closed_on(result.header))
-        ):
-            raise LawBroken(f"{where} steps back, but its sum fits")
+        assert sums is not None
+        if stepped_back:
+            self._witness.saw["a unit steps back"] += 1
+            self.stepped_back.add((result.header.key, result.header.round))
+        if sums.lying:
+            return
+        wraps = any(self._wraps(clients, result) for clients in sums.opened_by(result.header))
+        if wraps != stepped_back:
+            how = "keeps its unit, but its sum did not fit" if wraps else "steps back without cause"
+            raise LawBroken(f"{where} {how}")
 
     def _wraps(self, clients: frozenset[int], result: Result) -> bool:
         """Whether the sum over these clients does not fit its words."""

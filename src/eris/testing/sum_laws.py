@@ -256,14 +256,17 @@ class SumLaws:
         self._statements[statement.digest] = statement
         return statement
 
-    def closed_on(self, header: Header) -> list[frozenset[int]]:
-        """The sets that a segment and round was closed on."""
-        place = header.shard, header.segment, header.round
-        return [
-            frozenset({one.client for one in said.included} | ({said.owner} if said.own else set()))
-            for said in self._statements.values()
-            if (said.shape.place.shard, said.shape.segment, said.shape.place.round) == place
-        ]
+    def opened_by(self, header: Header) -> list[frozenset[int]]:
+        """The sets over which the sender of a result has what it takes to open the sum."""
+        place, found = (header.shard, header.segment, header.round), []
+        for (named, seats), given in self._given.items():
+            said = self._statements[named]
+            where = said.shape.place.shard, said.shape.segment, said.shape.place.round
+            asked = {h for seat, h in enumerate(said.helpers) if seats >> seat & 1}
+            if where == place and said.owner == header.sender and asked <= given.keys():
+                clients = {one.client for one in said.included}
+                found.append(frozenset(clients | ({said.owner} if said.own else set())))
+        return found
 
     def _count(self, asked: RevealRequest | Reveal) -> int:
         return self._witness.count(asked.header.round, asked.header.key)

@@ -320,6 +320,8 @@ class Witness:
     def _is_mean(self, result: Result, contributions: Sequence[Contribution]) -> bool:
         assert result.payload is not None
         if self.grid is not None:
+            if not all(sent in self._plain for sent in contributions):
+                return False  # a liar's, in the clear
             words = [self._plain[sent][0].astype(np.int64) for sent in contributions]
             return self.grid.is_mean(result, words)
         encoded, settings = result.payload.encoded, self.settings

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from eris.core.combine import FixedPoint, bounded
-from eris.core.errors import ErisError, InvalidSetting, MalformedMessage, require
+from eris.core.errors import (
+    ErisError,
+    InvalidSetting,
+    MalformedMessage,
+    RefusedContribution,
+    require,
+)
 from eris.core.grid import (
     MOST_EXPONENT,
     ROOM,
@@ -86,6 +92,11 @@ class Grid(Scheme):
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.travelling == "weights"
+
+    @property
+    def weighed(self) -> bool:
+        """Whether a view declares every client's samples: they scale what is sent."""
+        return self.average == "samples"
 
     @property
     def lasting(self) -> str:  # type: ignore[override]
@@ -163,6 +174,8 @@ class GridCoding(WeightCoding):
 
     def first_exponent(self, round: int) -> int:
         """e₀: of a segment that has no result yet, and the least that one says."""
+        if not self.follows:
+            return 0
         clients = len(self.agreement.view_at(round).clients)
         return exponent_for(self.terms.bits, clients, self.bound)
 
@@ -211,11 +224,8 @@ class GridCoding(WeightCoding):
     ) -> dict[Key, Integers]:
         """By segment: what is masked of an update; refused whole if one value is out of range."""
         settings, segments = self.agreement.settings, self.agreement.segments(round)
-        name, precision = self.agreement.view.members[client], settings.precision
-        if not self.follows:  # only then no sum can be too large
-            precision = FixedPoint(self.bound)
         pieces = self.travelling(pieces, round, replica)
-        bound = {k: bounded(p, name, precision, settings.non_finite) for k, p in pieces.items()}
+        bound = {key: self._within(piece, client) for key, piece in pieces.items()}
         draws = None
         if self.terms.rounding == "stochastic":
             draws = Stream(settings.seed, "grid", round, client).uniform(0, settings.n)
@@ -226,6 +236,22 @@ class GridCoding(WeightCoding):
             )
             for key, values in bound.items()
         }  # fmt: skip
+
+    def _within(self, values: Vector, client: int) -> Vector:
+        """Values inside the agreed range; inside the grid's, where it stays: then no sum of them is
+        too large."""
+        settings, name = self.agreement.settings, self.agreement.view.members[client]
+        if self.follows:
+            return bounded(values, name, settings.precision, settings.non_finite)
+        if settings.non_finite != "refuse":
+            return bounded(values, name, FixedPoint(self.bound), settings.non_finite)
+        beyond = ~(np.abs(values.astype(np.float64)) <= self.bound)
+        if beyond.any():
+            first = float(values[int(beyond.argmax())])
+            found = f"{int(beyond.sum())} of {len(values)} {self.terms.travelling} are beyond"
+            range = f"the grid's range of ±{self.bound:g}, the first is {first:g}"
+            raise RefusedContribution(name, f"{found} {range}")
+        return values
 
     # -- the owner ----------------------------------------------------------------------------
 

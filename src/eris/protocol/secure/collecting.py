@@ -106,7 +106,9 @@ class SecureDesk(Desk):
     def offers(self, round: int, shard: int, *, again: bool = False) -> Iterator[tuple[int, bytes]]:
         """Escrows for the helpers of a shard to keep: the new ones, or all without a word yet."""
         deposits = self.deposits(round, shard)
-        named = list(deposits.escrows) if again else deposits.fresh
+        # By clients, so that it does not matter in which order they were heard.
+        kept = list(deposits.escrows) if again else deposits.fresh
+        named = sorted(kept, key=lambda one: deposits.escrows[one][0])
         deposits.fresh = []
         for seat, helper in enumerate(self.helpers(round, shard) if named else ()):
             if helper not in self.agreement.view_at(round).roles:
@@ -296,6 +298,7 @@ class SecureCollector(Collector):
         except Misfit as misfit:
             self._desk.notes.append(f"round {self._round}: {misfit}")
             self._desk.misfitted[self._who(asked)] += 1
+            self._step_back()
             return self._ask() if self._audited else self._ask_audit()
         if opened is None:
             return None
@@ -312,6 +315,12 @@ class SecureCollector(Collector):
         if coding.follows:
             self.exponent = coding.next_exponent(mean, self._round)
         return coding.mean_update(mean, lambda: self._segment.gather(self._desk.replica.held))
+
+    def _step_back(self) -> None:
+        """A sum may have been too large for its words: unless somebody is named for it, or others
+        open it, the next words are in a larger unit."""
+        if isinstance(self._coding, GridCoding) and self._coding.follows:
+            self.exponent = self._coding.exponent_after_wrap(self._exponent, self._round)
 
     # -- who lied -----------------------------------------------------------------------------
 
@@ -338,7 +347,6 @@ class SecureCollector(Collector):
         if self._asked is not None and set(self._asked) <= audits.keys():
             found = opening.blamed(self._asked, audits)
             self._desk.blame(found, self._round)
-        if isinstance(self._coding, GridCoding) and self._coding.follows and not found:
-            # Nobody lied as far as can be told: the sum was too large for its words.
-            self.exponent = self._coding.exponent_after_wrap(self._exponent, self._round)
+        if found:
+            self.exponent = None  # it was not the unit's fault
         return self._ask()
