@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -81,15 +82,15 @@ def test_law_9_a_sum_that_is_published_before_it_is_checked(
 ) -> None:
     def unchecked(
         self: MaskedSum, answers: Sequence[Answer], bound: float, noise: float = 0.0,
-        own: tuple[Words, Words] | None = None,
+        own: tuple[Words, Words] | None = None, heaviest: float = math.inf,
     ) -> OpenedSum:  # fmt: skip
         head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
         for one in answers:
             head -= one.head
-            add_wire(masks, one.wire, self.ring_bytes)
+            add_wire(masks, one.wire, self.form)
         words = self.words - masks + (own[1] if own is not None else np.uint64(0))
         head += own[0] if own is not None else np.uint64(0)
-        return OpenedSum(max(1, int(head[0])), int(head[1]), signed(words, self.ring_bytes))
+        return OpenedSum(max(1, int(head[0])), int(head[1]), signed(words, self.form))
 
     monkeypatch.setattr(MaskedSum, "opened", unchecked)
     catch(monkeypatch, "whose check words do not fit", shape=SHAPE, incidents=LIE)

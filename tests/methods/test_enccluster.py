@@ -39,7 +39,7 @@ def federation(name: str = "enccluster", agreed: Any = None, **method: Any) -> F
         ("enccluster", {"average": "median"}, {}, "average is 'median'"),
         ("enccluster", {"colluders": 8}, {}, "must leave two honest clients"),
         ("enccluster", {"weight_range": 4096.0}, {}, "logarithms go to"),
-        ("enccluster", {}, {"samples": None}, "they scale what is encrypted"),
+        ("enccluster", {}, {"samples": None}, "they scale what is sent"),
         ("enccluster", {}, {"sampled": 6}, "average=plain"),
         ("enccluster", {}, {"rule": "coordinate-median"}, "order statistics"),
         ("enccluster", {}, {"segment_size": 299}, "fewer"),

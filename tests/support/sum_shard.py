@@ -41,7 +41,7 @@ class Shard:
         self, words: str = "2 of 3", shape: SegmentShape = SHAPE, owner: int = OWNER,
         helpers: tuple[int, ...] | None = None,
     ) -> None:  # fmt: skip
-        self.terms = SecureSums(Threshold.parse(words), shape.ring_bytes)
+        self.terms = SecureSums(Threshold.parse(words), shape.form)
         self.shape, self.threshold = shape, self.terms.threshold
         self.owner, self.helpers = owner, helpers or tuple(range(self.threshold.seats))
         self.keys = {k: MemberKeys.of(b"".join(digest(bytes([k, n])) for n in range(3)))

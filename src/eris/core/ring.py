@@ -1,9 +1,12 @@
 """Words of a ring: integers modulo 2^w that pads are added to, and how they lie on the wire.
 
-Sums are kept in 64 bits all along and cut to w = 8·B bits at the wire: 2^w divides 2⁶⁴. On the
-wire and in pads words lie in tiles of :data:`TILE`: of 4 or 8 bytes one word after another, of 5
-or 6 first the low 32 bits of all words of a tile, then the high 8 or 16 of all. So a pass over a
-tile is straight vector code at every width.
+A *form* is a number that says how words are cut. Sums are kept in 64 bits all along and cut to w
+bits at the wire: 2^w divides 2⁶⁴. The forms 4, 5, 6 and 8 are words of so many bytes: on the wire
+and in pads they lie in tiles of :data:`TILE`: of 4 or 8 bytes one word after another, of 5 or 6
+first the low 32 bits of all words of a tile, then the high 8 or 16 of all. So a pass over a tile is
+straight vector code at every width. A *packed* form (:func:`packed_form`) is words of b bits, one
+behind the other on the wire, the low bits of words of 2 or 4 bytes in pads; where the unit of the
+words is not agreed for good, the form names it, too.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import InvalidSetting
-from eris.core.kernels import compiled
+from eris.core.errors import InvalidSetting, require
+from eris.core.kernels import compiled, pack_codes, unpack_codes
 
 Words = NDArray[np.uint64]
 """Words of the ring, in 64 bits."""
@@ -25,8 +28,13 @@ Planes = tuple[NDArray[Any], NDArray[Any]]
 TILE = 4096
 """Words that lie together."""
 RING_BYTES = (4, 5, 6, 8)
+PACKED_BITS = (8, 32)
+"""The least and the most bits of packed words."""
+EXPONENTS = (-63, 63)
+"""The least and the largest exponent that a form names."""
 _WHOLE: dict[int, Any] = {4: np.dtype("<u4"), 8: np.dtype("<u8")}
 _HIGH: dict[int, Any] = {5: np.dtype("<u1"), 6: np.dtype("<u2")}
+_PACKED = 256
 
 
 def check_ring_bytes(ring_bytes: int) -> None:
@@ -35,31 +43,89 @@ def check_ring_bytes(ring_bytes: int) -> None:
         raise InvalidSetting("ring_bytes", ring_bytes, "4, 5, 6 or 8")
 
 
-def planes(data: NDArray[np.uint8], ring_bytes: int) -> Planes:
-    """Bytes of a wire as numbers: the low parts of words, and the high ones where there are any.
+def packed_form(bits: int, exponent: int | None = None) -> int:
+    """The form of packed words of ``bits`` bits, in units of 2^−``exponent`` if that is named.
+
+    >>> packed_form(12), packed_form(12, 11)
+    (268, 4915468)
+    """
+    least, most = PACKED_BITS
+    require(least <= bits <= most, "bits", bits, f"{least} to {most} bits a word")
+    if exponent is None:
+        return _PACKED + bits
+    least, most = EXPONENTS
+    require(least <= exponent <= most, "exponent", exponent, f"{least} to {most}")
+    return (exponent + 64 << 16) + _PACKED + bits
+
+
+def exponent_in(form: int) -> int | None:
+    """The exponent that a form names.
+
+    >>> exponent_in(packed_form(12, -3)), exponent_in(packed_form(12)), exponent_in(8)
+    (-3, None, None)
+    """
+    return (form >> 16) - 64 if form >> 16 else None
+
+
+def word_bits(form: int) -> int:
+    """w: bits of a word.
+
+    >>> word_bits(5), word_bits(packed_form(12, 11))
+    (40, 12)
+    """
+    return form & 255 if form & _PACKED else 8 * form
+
+
+def wire_bytes(count: int, form: int) -> int:
+    """Bytes of so many words on the wire.
+
+    >>> wire_bytes(3, 5), wire_bytes(3, packed_form(12))
+    (15, 5)
+    """
+    return -(-count * word_bits(form) // 8)
+
+
+def pad_bytes(form: int) -> int:
+    """Bytes of a pad that a word takes.
+
+    >>> [pad_bytes(form) for form in (5, packed_form(12), packed_form(17))]
+    [5, 2, 4]
+    """
+    if not form & _PACKED:
+        return form
+    return 2 if word_bits(form) <= 16 else 4
+
+
+def planes(data: NDArray[np.uint8], form: int) -> Planes:
+    """Bytes of a pad as numbers: the low parts of words, and the high ones where there are any.
 
     A tile begins at a multiple of both, so one array of each serves all tiles.
     """
-    if ring_bytes in _HIGH:
-        return data[: len(data) // 4 * 4].view(_WHOLE[4]), data.view(_HIGH[ring_bytes])
-    return data.view(_WHOLE[ring_bytes]), data[:0]
+    if form in _HIGH:
+        return data[: len(data) // 4 * 4].view(_WHOLE[4]), data.view(_HIGH[form])
+    return data.view(f"<u{pad_bytes(form)}"), data[:0]
 
 
-def to_wire(words: Words, ring_bytes: int) -> memoryview:
-    """Words modulo 2^w, tile by tile; of 8 bytes it is the words' own memory.
+def to_wire(words: Words, form: int) -> memoryview:
+    """Words modulo 2^w; of 8 bytes it is the words' own memory.
 
     >>> to_wire(np.array([1, 2**40 - 1], np.uint64), 5).hex()
     '01000000ffffffff00ff'
+    >>> to_wire(np.array([1, 2**40 - 1], np.uint64), packed_form(12)).hex()
+    '01f0ff'
     """
-    if ring_bytes in _HIGH:
-        out = np.empty(len(words) * ring_bytes, np.uint8)
-        _cut(words, *planes(out, ring_bytes), ring_bytes)
+    if form & _PACKED:
+        out = np.empty(wire_bytes(len(words), form), np.uint8)
+        pack_codes(out, words & _mask(form), word_bits(form))
+    elif form in _HIGH:
+        out = np.empty(wire_bytes(len(words), form), np.uint8)
+        _cut(words, *planes(out, form), form)
     else:
-        out = words.astype(_WHOLE[ring_bytes], copy=False).view(np.uint8)
+        out = words.astype(_WHOLE[form], copy=False).view(np.uint8)
     return out.data
 
 
-def add_wire(total: Words, wire: Wire, ring_bytes: int) -> tuple[int, int]:
+def add_wire(total: Words, wire: Wire, form: int) -> tuple[int, int]:
     """Add the words of a wire's bytes; as many as ``total`` has room for.
 
     Returns the check sums of what was added: who keeps only the sum can take them in no later pass.
@@ -70,29 +136,35 @@ def add_wire(total: Words, wire: Wire, ring_bytes: int) -> tuple[int, int]:
     >>> total.tolist()
     [2, 1099511627776]
     """
-    low, high = planes(np.frombuffer(wire, np.uint8), ring_bytes)
-    if ring_bytes in _HIGH:
-        plain, weighted = _add_planes_checked(total, low, high, ring_bytes)
+    data = np.frombuffer(wire, np.uint8)
+    if form & _PACKED:
+        words = np.empty(len(total), np.uint64)
+        unpack_codes(words, data, word_bits(form))
+        plain, weighted = _add_checked(total, words)
+    elif form in _HIGH:
+        plain, weighted = _add_planes_checked(total, *planes(data, form), form)
     else:
-        plain, weighted = _add_checked(total, low)
+        plain, weighted = _add_checked(total, planes(data, form)[0])
     return int(plain), int(weighted)
 
 
-def add_planes(total: Words, data: Planes, ring_bytes: int) -> None:
+def add_planes(total: Words, data: Planes, form: int) -> None:
     """Add words and nothing else: the loop in which pads are added up."""
-    if ring_bytes in _HIGH:
-        _add_planes(total, *data, ring_bytes)
+    if form & _PACKED:
+        _add_low(total, data[0], _mask(form))
+    elif form in _HIGH:
+        _add_planes(total, *data, form)
     else:
         _add(total, data[0])
 
 
-def signed(words: Words, ring_bytes: int) -> NDArray[np.int64]:
+def signed(words: Words, form: int) -> NDArray[np.int64]:
     """Words of w bits as the signed integers that they stand for.
 
     >>> signed(np.array([1, 2**40 - 1], np.uint64), 5).tolist()
     [1, -1]
     """
-    spare = np.int64(64 - 8 * ring_bytes)
+    spare = np.int64(64 - word_bits(form))
     return (words.view(np.int64) << spare) >> spare if spare else words.view(np.int64)
 
 
@@ -104,6 +176,16 @@ def check_sums(words: Words) -> tuple[int, int]:
     """
     plain, weighted = _check_sums(words)
     return int(plain), int(weighted)
+
+
+def _mask(form: int) -> np.uint64:
+    return np.uint64((1 << word_bits(form)) - 1)
+
+
+@compiled
+def _add_low(total: Words, words: NDArray[Any], mask: np.uint64) -> None:
+    for i in range(total.shape[0]):
+        total[i] += np.uint64(words[i]) & mask
 
 
 @compiled

@@ -13,8 +13,9 @@ from typing import ClassVar
 from eris.core.shards import RandomPlan
 from eris.methods.enccluster import owned
 from eris.methods.method import Composition
-from eris.protocol.enccluster.coding import MOST_RANGE, Average
+from eris.protocol.enccluster.coding import MOST_RANGE
 from eris.protocol.schemes import EncryptedWeights
+from eris.protocol.schemes.declared import Average
 
 
 @dataclass(frozen=True)

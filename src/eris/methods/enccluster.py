@@ -12,10 +12,11 @@ from typing import ClassVar
 
 from eris.core.shards import RandomPlan
 from eris.methods.method import Composition
-from eris.protocol.enccluster.coding import MOST_RANGE, Average
+from eris.protocol.enccluster.coding import MOST_RANGE
 from eris.protocol.enccluster.mapped import MappingCoding, Policy
 from eris.protocol.schemes import EncryptedClusters
 from eris.protocol.schemes.clustered import Fewer
+from eris.protocol.schemes.declared import Average
 from eris.protocol.schemes.weights import Travelling
 from eris.protocol.view import View
 

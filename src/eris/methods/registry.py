@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 from eris.core.compress import COMPRESSORS, Compressor
 from eris.core.errors import InvalidSetting, one_of, require
 from eris.methods.ako import Ako
+from eris.methods.common_grid import MaskedGrid
 from eris.methods.detrust import DeTrustFL
 from eris.methods.dpsgd import DPSGD
 from eris.methods.enccluster import EncCluster
@@ -36,6 +37,7 @@ METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
         FedAvgWC,
         EncCluster,
         DeTrustFL,
+        MaskedGrid,
         FedAvgLDP,
         SoteriaFL,
         PriPrune,

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from eris.core.combine import MOST_SAMPLES
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import MalformedMessage
+from eris.core.ring import EXPONENTS
 from eris.protocol import eris_pb2 as pb
 from eris.protocol.messages import (
     CatchUp,
@@ -42,7 +43,7 @@ DIGEST_BYTES = 16
 CLOSED_BYTES = 32
 """Of a closing statement's name."""
 MOST_FIELDS = 16
-"""Fields of a message and of a snapshot in it, slots apart; an honest one has at most eight."""
+"""Fields of a message and of a snapshot in it, slots apart; an honest one has at most nine."""
 _SNAPSHOT = pb.Message.SNAPSHOT_FIELD_NUMBER
 
 
@@ -84,6 +85,7 @@ def encode(message: Message) -> bytes:
                 _fill(out.result.payload, message.payload)
             out.result.digest = message.digest
             out.result.closed = message.closed
+            out.result.exponent = message.exponent
         case CatchUp():
             out.catch_up.have = message.have
             out.catch_up.whole = message.whole
@@ -97,6 +99,7 @@ def encode(message: Message) -> bytes:
                 _fill(out.snapshot.slots.add(), slot)
             out.snapshot.closed = message.closed
             out.snapshot.last_included.extend(message.last_included)
+            out.snapshot.exponent = message.exponent
         case Holding():
             out.holding.at = message.at
             out.holding.digest = message.digest
@@ -297,6 +300,7 @@ def _result(header: Header, parsed: pb.Result, limits: Limits) -> Result:
         payload,
         _digest("result.digest", parsed.digest),
         _digest("result.closed", parsed.closed, CLOSED_BYTES),
+        _exponent("result.exponent", parsed.exponent),
     )
 
 
@@ -312,6 +316,13 @@ def _digest(field: str, parsed: bytes, size: int = DIGEST_BYTES) -> bytes:
     if len(parsed) not in (0, size):
         found = f"has {len(parsed)} bytes; expected {size} or none"
         raise MalformedMessage(field, found)
+    return parsed
+
+
+def _exponent(field: str, parsed: int) -> int:
+    least, most = EXPONENTS
+    if not least <= parsed <= most:
+        raise MalformedMessage(field, f"is {parsed}; expected {least} to {most}")
     return parsed
 
 
@@ -334,4 +345,5 @@ def _snapshot(header: Header, parsed: pb.Snapshot, limits: Limits) -> Snapshot:
         tuple(_payload("snapshot.slots", slot) for slot in parsed.slots),
         _digest("snapshot.closed", parsed.closed, CLOSED_BYTES),
         tuple(parsed.last_included),
+        _exponent("snapshot.exponent", parsed.exponent),
     )

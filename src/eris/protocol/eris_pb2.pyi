@@ -75,7 +75,7 @@ class Contribution(_message.Message):
     def __init__(self, based_on: _Optional[int] = ..., samples: _Optional[int] = ..., steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("previous", "included", "samples", "sample_steps", "payload", "digest", "closed")
+    __slots__ = ("previous", "included", "samples", "sample_steps", "payload", "digest", "closed", "exponent")
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     INCLUDED_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class Result(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
+    EXPONENT_FIELD_NUMBER: _ClassVar[int]
     previous: int
     included: bytes
     samples: int
@@ -90,7 +91,8 @@ class Result(_message.Message):
     payload: Payload
     digest: bytes
     closed: bytes
-    def __init__(self, previous: _Optional[int] = ..., included: _Optional[bytes] = ..., samples: _Optional[int] = ..., sample_steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., digest: _Optional[bytes] = ..., closed: _Optional[bytes] = ...) -> None: ...
+    exponent: int
+    def __init__(self, previous: _Optional[int] = ..., included: _Optional[bytes] = ..., samples: _Optional[int] = ..., sample_steps: _Optional[int] = ..., payload: _Optional[_Union[Payload, _Mapping]] = ..., digest: _Optional[bytes] = ..., closed: _Optional[bytes] = ..., exponent: _Optional[int] = ...) -> None: ...
 
 class CatchUp(_message.Message):
     __slots__ = ("have", "whole")
@@ -101,7 +103,7 @@ class CatchUp(_message.Message):
     def __init__(self, have: _Optional[int] = ..., whole: bool = ...) -> None: ...
 
 class Snapshot(_message.Message):
-    __slots__ = ("at", "updates", "model", "reference", "slots", "closed", "last_included")
+    __slots__ = ("at", "updates", "model", "reference", "slots", "closed", "last_included", "exponent")
     AT_FIELD_NUMBER: _ClassVar[int]
     UPDATES_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +111,7 @@ class Snapshot(_message.Message):
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     LAST_INCLUDED_FIELD_NUMBER: _ClassVar[int]
+    EXPONENT_FIELD_NUMBER: _ClassVar[int]
     at: int
     updates: int
     model: Payload
@@ -116,7 +119,8 @@ class Snapshot(_message.Message):
     slots: _containers.RepeatedCompositeFieldContainer[Payload]
     closed: bytes
     last_included: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., closed: _Optional[bytes] = ..., last_included: _Optional[_Iterable[int]] = ...) -> None: ...
+    exponent: int
+    def __init__(self, at: _Optional[int] = ..., updates: _Optional[int] = ..., model: _Optional[_Union[Payload, _Mapping]] = ..., reference: _Optional[_Union[Payload, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[Payload, _Mapping]]] = ..., closed: _Optional[bytes] = ..., last_included: _Optional[_Iterable[int]] = ..., exponent: _Optional[int] = ...) -> None: ...
 
 class Holding(_message.Message):
     __slots__ = ("at", "digest")

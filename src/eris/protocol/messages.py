@@ -57,6 +57,8 @@ class Result:
     digest: bytes = b""
     closed: bytes = b""
     """Names the statement that a secure sum was closed with."""
+    exponent: int = 0
+    """Where the unit of words follows the last mean: what that of the next round is."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ class Snapshot:
     last_included: tuple[int, ...] = ()
     """By client: the last round with it in results, as far as the sender knows; 0: none. Told where
     there is noise, to members whose ledger may have forgotten rounds."""
+    exponent: int = 0
+    """Of the last result in it."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.authority.succession import Candidate, assign
-from eris.protocol.schemes import Scheme, scheme_for
+from eris.protocol.schemes import Grid, Scheme, scheme_for
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.terms import RINGS, SecureSums
 from eris.protocol.settings import Settings, model_digest
@@ -22,6 +22,8 @@ from eris.protocol.view import View
 NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay", "gus")
 MOST_SAMPLES = (1 << 13) - 1
 """In a secure sum: so few that words of four bytes keep 12 binary places."""
+GRID_RANGE = 0.5
+"""Of a mean, on a common grid: so little that most first sums do not fit."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Shape:
     """Whose help opens sums, such as ``2 of 3``."""
     ring_bytes: int = 8
     """Of the words of such a sum."""
+    bits: int = 0
+    """Of such words on a common grid that follows the last mean; 0: in fixed point."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -95,16 +99,18 @@ class Shape:
     @classmethod
     def secured(cls, seed: int) -> Self:
         """The shape that belongs to a seed where sums are secure: five to seven members, words of
-        any size."""
-        drawn, pick = cls.drawn(seed), Stream(seed, "secured").uniform(0, 3)
+        any size, every fourth on a common grid."""
+        drawn, pick = cls.drawn(seed), Stream(seed, "secured").uniform(0, 4)
         members = max(drawn.members, 5 + int(3 * pick[2]))
-        return replace(
+        made = replace(
             drawn, members=members, start_with=0, helpers=0, roster=False, min_included=4,
             clients_only=min(drawn.clients_only, 1), secure=("2 of 3", "2 of 3", "3 of 4")[
                 int(3 * pick[0])] if members > 5 else "2 of 3",
             shards=min(drawn.shards, members), max_share=max(drawn.max_share, 0.5),
             ring_bytes=RINGS[int(len(RINGS) * pick[1])],
         )  # fmt: skip
+        bits = [8, 10, 12, 16][int(16 * pick[3]) :][:1]
+        return replace(made, bits=bits[0], ring_bytes=8, kept=1.0) if bits else made
 
     @property
     def sums(self) -> SecureSums | None:
@@ -162,6 +168,8 @@ class Shape:
 
     def scheme(self) -> Scheme:
         """How segments travel."""
+        if self.bits:
+            return Grid(self.bits, range=GRID_RANGE, average="plain")
         return scheme_for(RandP(self.kept) if self.kept < 1 else None)
 
     def initial(self, seed: int) -> Vector:

@@ -8,18 +8,27 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.errors import MalformedMessage
-from eris.core.ring import Words, add_wire, check_sums, signed, to_wire
-from eris.core.vectors import Vector
+from eris.core.ring import (
+    Words,
+    add_wire,
+    check_sums,
+    packed_form,
+    signed,
+    to_wire,
+    wire_bytes,
+)
 from eris.protocol.agreement import Key
-from eris.protocol.messages import Contribution, Message, Result, Reveal, RevealRequest
+from eris.protocol.messages import Contribution, Header, Message, Result, Reveal, RevealRequest
 from eris.protocol.round.giving import Job
 from eris.protocol.round.helping import Helping
 from eris.protocol.round.member import Member
+from eris.protocol.schemes.grid import Grid
 from eris.protocol.secure.collecting import SecureDesk
 from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.labels import ShardRound, digest
@@ -44,6 +53,8 @@ if TYPE_CHECKING:
 
 Place = tuple[Key, int]
 """A segment and a round."""
+Hidden = NDArray[Any]
+"""What is masked: float32 values, or integers on a common grid."""
 
 
 class LawBroken(AssertionError):
@@ -67,7 +78,12 @@ class SumLaws:
         """By round, segment and nonce, or escrow: the model that a contribution was trained on."""
         self._escrows: dict[tuple[int, int, int], set[bytes]] = defaultdict(set)
         """By client, round and shard: the escrows that it made."""
-        self._wire, self._noted = WireBytes(terms.ring_bytes), set[bytes]()
+        scheme = witness.settings.scheme
+        self._form = terms.ring_bytes
+        """Of all words, but for an exponent."""
+        if isinstance(scheme, Grid):
+            self._form = packed_form(scheme.bits, 0 if scheme.follows else None)
+        self._wire, self._noted = WireBytes(self._form), set[bytes]()
         self._heard: dict[tuple[Place, int, bytes], set[tuple[bytes, bytes]]] = defaultdict(set)
         """By segment and round, client and nonce: heads and words as they reached the owner."""
         self._owned: dict[Place, set[tuple[bytes, bytes]]] = defaultdict(set)
@@ -106,7 +122,7 @@ class SumLaws:
     # -- contributions ------------------------------------------------------------------------
 
     def contributed(
-        self, sent: Contribution, values: Vector, samples: int, member: Member
+        self, sent: Contribution, values: Hidden, samples: int, member: Member
     ) -> None:  # fmt: skip
         """Laws 5, 7, 10: one pad hides one content, and nothing beside it tells of it."""
         header, encoded = sent.header, sent.payload.encoded
@@ -116,14 +132,17 @@ class SumLaws:
         owner = self._witness.views[header.epoch].view.owners[header.shard]
         if owner == header.sender:
             _, head, words = read_own(encoded.data, encoded.count)
-            own = head.tobytes(), bytes(to_wire(words, self._terms.ring_bytes))
+            own = head.tobytes(), bytes(to_wire(words, self._form))
             self._owned[header.key, header.round].add(own)
             return
-        size = self._terms.ring_bytes
-        masked, escrow = read_masked(encoded.data, encoded.count * size, self._terms.threshold)
+        size = wire_bytes(encoded.count, self._form)
+        masked, escrow = read_masked(encoded.data, size, self._terms.threshold)
         if masked.nonce not in self._noted:
             self._noted.add(masked.nonce)
-            words = plain_words(values, samples, self._witness.places)
+            if self._witness.grid is None:
+                words = plain_words(values, samples, self._witness.places)
+            else:
+                words, samples = values.view(np.uint64), 1
             hides = plain_head(words, samples, 1), words
             self._wire.add("contribution", masked.head, masked.wire, hides=hides)
         sender = member.node.client.sender
@@ -133,7 +152,8 @@ class SumLaws:
             seeds, _ = training.escrows[header.shard]
         content = digest(values.tobytes(), str(sent.based_on).encode())
         for seed in seeds.values():
-            key = pad_key(seed, header.segment, encoded.count, size, masked.nonce)
+            form = int(encoded.parameter) or self._form
+            key = pad_key(seed, header.segment, encoded.count, form, masked.nonce)
             if self._pads.setdefault(key, content) != content:
                 raise LawBroken(f"round {header.round}, segment {header.key}: one pad hides two "
                                 f"contents of member {header.sender}")  # fmt: skip
@@ -171,8 +191,8 @@ class SumLaws:
         place = header.key, header.round
         try:
             if isinstance(message, Contribution):
-                encoded, size = message.payload.encoded, self._terms.ring_bytes
-                words = encoded.count * size
+                encoded = message.payload.encoded
+                words = wire_bytes(encoded.count, self._form)
                 masked, _ = read_masked(encoded.data, words, self._terms.threshold)
                 came = self._heard[place, header.sender, masked.nonce]
                 came.add((masked.head.tobytes(), bytes(masked.wire)))
@@ -186,7 +206,7 @@ class SumLaws:
             return  # no owner makes anything of it
 
     def _read(self, answer: Reveal) -> tuple[bytes, int, Answer]:
-        return read_answer(answer.data, self._count(answer) * self._terms.ring_bytes)
+        return read_answer(answer.data, wire_bytes(self._count(answer), self._form))
 
     def look(self, member: Member) -> None:
         """Law 9: where one member lies, nobody else is named alone."""
@@ -228,13 +248,25 @@ class SumLaws:
         header, view = asked.header, self._witness.view_of(asked.header.round)
         assert view.seating is not None
         shape = SegmentShape(
-            place_of_header(asked), header.segment, 0, self._count(asked), self._terms.ring_bytes
+            place_of_header(asked), header.segment, 0, self._count(asked), self._form
         )
         helpers = view.seating.helpers[header.shard]
         closing = read_closing(asked.data, asked.included, shape, header.sender, helpers)
         statement = closing.statement
         self._statements[statement.digest] = statement
         return statement
+
+    def opened_by(self, header: Header) -> list[frozenset[int]]:
+        """The sets over which the sender of a result has what it takes to open the sum."""
+        place, found = (header.shard, header.segment, header.round), []
+        for (named, seats), given in self._given.items():
+            said = self._statements[named]
+            where = said.shape.place.shard, said.shape.segment, said.shape.place.round
+            asked = {h for seat, h in enumerate(said.helpers) if seats >> seat & 1}
+            if where == place and said.owner == header.sender and asked <= given.keys():
+                clients = {one.client for one in said.included}
+                found.append(frozenset(clients | ({said.owner} if said.own else set())))
+        return found
 
     def _count(self, asked: RevealRequest | Reveal) -> int:
         return self._witness.count(asked.header.round, asked.header.key)
@@ -327,7 +359,7 @@ class SumLaws:
         self, sent: Sequence[tuple[bytes, bytes]], given: Sequence[tuple[bytes, bytes]], count: int
     ) -> bool:
         (head, words), (masks_head, masks) = self._sum(sent, count), self._sum(given, count)
-        total = signed(words - masks, self._terms.ring_bytes).view(np.uint64)
+        total = signed(words - masks, self._form).view(np.uint64)
         checks = head - masks_head
         return check_sums(total) == (int(checks[2]), int(checks[3]))
 
@@ -335,7 +367,7 @@ class SumLaws:
         head, words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
         for its_head, wire in rows:
             head += np.frombuffer(its_head, "<u8")
-            add_wire(words, wire, self._terms.ring_bytes)
+            add_wire(words, wire, self._form)
         return head, words
 
 

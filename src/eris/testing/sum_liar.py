@@ -13,13 +13,13 @@ import numpy as np
 
 from eris.core.compress import Encoding
 from eris.core.streams import Stream
-from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Contribution, Message, Outgoing, Reveal, RevealRequest
 from eris.protocol.round.member import Member
 from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.opening import Opening
 from eris.protocol.secure.seats import bitmap
+from eris.protocol.secure.sending import SecureSender
 from eris.protocol.secure.sums import Included, Statement
 from eris.protocol.secure.wire import (
     CLOSE,
@@ -31,6 +31,7 @@ from eris.protocol.secure.wire import (
     write_verdicts,
 )
 from eris.protocol.view import NOBODY
+from eris.testing.sum_laws import Hidden
 
 MOST_KEPT = 12
 """Escrows that it remembers, to show them in another round."""
@@ -44,7 +45,7 @@ class SumLiar:
 
     def besides(
         self, member: Member, said: Message, draw: Stream
-    ) -> Iterator[tuple[Outgoing, Vector | None]]:
+    ) -> Iterator[tuple[Outgoing, Hidden | None]]:
         """What it says besides: where it closes a sum, other questions about it; where it
         contributes, another content. With the values that are masked in it, if any are."""
         key, opened = said.header.key, _openings(member)
@@ -72,7 +73,7 @@ class SumLiar:
             to = tuple(h for h in opening.helpers if h != NOBODY)
             yield Outgoing(to, RevealRequest(header, frozenset(), write_deposits(old)))
 
-    def _second_content(self, member: Member, key: Key) -> Iterator[tuple[Outgoing, Vector]]:
+    def _second_content(self, member: Member, key: Key) -> Iterator[tuple[Outgoing, Hidden]]:
         """Another update of the same round, under the same root."""
         dispatch, sender = member.giving.dispatch, member.node.client.sender
         if dispatch is None or key not in dispatch.prepared.pieces:
@@ -81,9 +82,16 @@ class SumLiar:
         other = (0.5 * prepared.pieces[key]).astype(np.float32)
         segment = member.agreement.segments(prepared.round)[key]
         based_on = prepared.based_on[key]
+        hides: Hidden = other
+        training = sender.training if isinstance(sender, SecureSender) else None
+        before = dict(training.words) if training is not None else {}
+        if training is not None and before:  # made beforehand, on a common grid
+            training.words[key] = hides = before[key] // 2
         payload = sender.payload(other, segment, prepared.round, based_on)
+        if training is not None:
+            training.words = before
         header = member.agreement.header(member.me, prepared.round, key)
-        yield Outgoing((owner,), Contribution(header, based_on, 0, 0, payload)), other
+        yield Outgoing((owner,), Contribution(header, based_on, 0, 0, payload)), hides
 
 
 def spoilt(message: Message, member: Member) -> Message:

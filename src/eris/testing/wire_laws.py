@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.ring import Wire, Words, add_wire
+from eris.core.ring import RING_BYTES, Wire, Words, add_wire, word_bits
 
 LEVEL = 1e-6
 """Chance that an honest run is found to tell something, over all tests of it."""
@@ -33,8 +33,8 @@ class WireBytes:
     'byte 0 of the words of an answer is not uniform (chi-square 3000 at 15 degrees)'
     """
 
-    def __init__(self, ring_bytes: int) -> None:
-        self._size = ring_bytes
+    def __init__(self, form: int) -> None:
+        self._form = form
         self._places: dict[str, list[NDArray[np.uint8]]] = defaultdict(list)
         """By what they are of: rows of bytes."""
         self._hidden: dict[str, list[tuple[Floats, Floats]]] = defaultdict(list)
@@ -44,20 +44,25 @@ class WireBytes:
         self, what: str, head: Words, wire: Wire, *, hides: tuple[Words, Words] | None = None
     ) -> None:
         """Take in what has travelled, and the plain head and words under it, if it hides any."""
-        words = np.zeros(len(wire) // self._size, np.uint64)
-        add_wire(words, wire, self._size)
+        bits = word_bits(self._form)
+        words = np.zeros(8 * len(wire) // bits, np.uint64)
+        add_wire(words, wire, self._form)
         for number, word in enumerate(head):
             self._note(f"head word {number} of {_a(what)}", np.array([word], np.uint64), 8)
-        self._note(f"the words of {_a(what)}", words, self._size)
+        if self._form in RING_BYTES:
+            self._note(f"the words of {_a(what)}", words, self._form)
+        else:  # packed: a byte has bits of two words, and the last may not be full
+            full = np.frombuffer(wire, np.uint8)[: bits * len(words) // 8]
+            self._places[f"the packed words of {_a(what)}"].append(full.reshape(-1, 1))
         if hides is not None:
-            self._hides(f"the head of {_a(what)}", head, hides[0], 8)
-            self._hides(f"the words of {_a(what)}", words, hides[1], self._size)
+            self._hides(f"the head of {_a(what)}", head, hides[0], 64)
+            self._hides(f"the words of {_a(what)}", words, hides[1], bits)
 
     def _note(self, of: str, words: Words, size: int) -> None:
         self._places[of].append(words.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :size])
 
-    def _hides(self, of: str, words: Words, plain: Words, size: int) -> None:
-        seen = words.astype(np.float64) / 2.0 ** (8 * size) - 0.5
+    def _hides(self, of: str, words: Words, plain: Words, bits: int) -> None:
+        seen = words.astype(np.float64) / 2.0**bits - 0.5
         self._hidden[of].append((seen, plain.view(np.int64).astype(np.float64)))
 
     def telling(self) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from eris.core.combine import VALUE_BITS, FixedPoint
 from eris.core.compress import decode_values, encode_values
 from eris.core.errors import MalformedMessage, RefusedContribution
+from eris.core.grid import Integers
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.directory import OldCopy, Refused
@@ -33,9 +34,11 @@ from eris.protocol.messages import (
 )
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
+from eris.protocol.schemes.grid import Grid
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
-from eris.testing.sum_laws import LawBroken, Place, SumLaws
+from eris.testing.grid_laws import GridLaws
+from eris.testing.sum_laws import Hidden, LawBroken, Place, SumLaws
 
 __all__ = ["LawBroken", "Witness"]
 
@@ -65,9 +68,10 @@ class Witness:
         )
         self._updates: dict[tuple[Member, int], tuple[Vector, int]] = {}
         """By start of a member and round: the update, less the reference, and its samples."""
-        self._plain: dict[Contribution, tuple[Vector, int]] = {}
-        """What masked contributions hold, and their samples."""
+        self._plain: dict[Contribution, tuple[Hidden, int]] = {}
+        """What masked contributions hold, and their samples; on a common grid their integers."""
         self.sums = None if settings.secure is None else SumLaws(self, settings.secure)
+        self.grid = GridLaws(self) if isinstance(settings.scheme, Grid) else None
         self.places = settings.precision.fraction_bits
         """Binary places of a value in a sum."""
         if settings.secure is not None:
@@ -156,7 +160,7 @@ class Witness:
         """How many values are sent of a segment, as any member computes it."""
         return self._counts[round, key]
 
-    def made_up(self, member: Member, message: Message, hides: Vector | None = None) -> None:
+    def made_up(self, member: Member, message: Message, hides: Hidden | None = None) -> None:
         """A member lies. What it contributes itself counts like any other update, if it fits; where
         it is masked it ``hides`` these values."""
         if isinstance(message, Contribution):
@@ -226,9 +230,12 @@ class Witness:
             raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
         expected = trained[0][coding.coordinates(round, key, 0)]
         self._counts[round, key] = len(expected)
-        if self.sums is not None:
-            self._plain[sent] = expected, trained[1]  # what was masked shows in the sum
-            self.sums.contributed(sent, expected, trained[1], member)
+        if self.sums is not None:  # what was masked shows in the sum
+            hidden: Hidden = expected
+            if self.grid is not None:
+                hidden = self.grid.integers(sent, expected, segment.coordinates)
+            self._plain[sent] = hidden, trained[1]
+            self.sums.contributed(sent, hidden, trained[1], member)
             return
         values = coding.read(sent, segment)
         if not np.array_equal(values, expected, equal_nan=True):
@@ -250,6 +257,8 @@ class Witness:
         self._check_permit(result, where)
         if result.payload is None:
             self.saw["a result is withheld"] += 1
+            if self.grid is not None:
+                self.grid.published(result, where)
             return
         least = self.least(view)
         if len(result.included) < least:
@@ -298,9 +307,23 @@ class Witness:
         # A client that restarted may have trained twice; either of its updates may count.
         if not any(self._is_mean(result, chosen) for chosen in product(*choices)):
             raise LawBroken(f"{where} is not the mean of its included clients, each once")
+        if self.grid is not None:
+            self.grid.published(result, where)
+
+    def masked(self, key: Key, round: int, version: int) -> dict[int, list[Integers]]:
+        """By client: the integers of what it sent of a segment, based on a version."""
+        sent = self._sent[key, round].items()
+        return {client: [self._plain[one][0].astype(np.int64) for one in said
+                         if one in self._plain and one.based_on == version]
+                for client, said in sent}  # fmt: skip
 
     def _is_mean(self, result: Result, contributions: Sequence[Contribution]) -> bool:
         assert result.payload is not None
+        if self.grid is not None:
+            if not all(sent in self._plain for sent in contributions):
+                return False  # a liar's, in the clear
+            words = [self._plain[sent][0].astype(np.int64) for sent in contributions]
+            return self.grid.is_mean(result, words)
         encoded, settings = result.payload.encoded, self.settings
         mean = settings.rule.collector(encoded.count, self._grid, settings.non_finite)
         for sent in contributions:
@@ -423,6 +446,8 @@ class Witness:
                 continue  # its owner restarted and abstains
             if result is None:
                 raise LawBroken(f"round {round}, segment {key} has no result in fine weather")
+            if self.grid is not None and (key, round) in self.grid.stepped_back:
+                continue  # its sum did not fit
             absent = everyone - result.included
             if absent and in_step:
                 raise LawBroken(f"round {round}, segment {key} leaves out {sorted(absent)} in fine "

@@ -240,7 +240,7 @@ def test_a_helper_keeps_two_escrows_of_a_client_and_forgets_rounds_that_are_over
 @pytest.mark.parametrize("words", ["2 of 3", "3 of 4"])
 @pytest.mark.parametrize("ring_bytes", [4, 5, 6, 8])
 def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int) -> None:
-    shape = replace(SHAPE, ring_bytes=ring_bytes)
+    shape = replace(SHAPE, form=ring_bytes)
     asked = (0, 1) if words == "2 of 3" else (0, 1, 2)
 
     def begun(false: int | None = None) -> Shard:

@@ -158,7 +158,7 @@ def test_a_root_belongs_to_one_training(one_root: bool) -> None:
 
 def lied(ring_bytes: int = 8, off: int = 5) -> Shard:
     """Client 0, who holds seat 0, has sent check words that are off."""
-    shard = Shard(shape=replace(SHAPE, ring_bytes=ring_bytes))
+    shard = Shard(shape=replace(SHAPE, form=ring_bytes))
     for k in range(6):
         shard.opening.add(k, shard.sent(k, off=off if k == 0 else 0), shard.escrow(k))
     shard.pass_on()

@@ -16,90 +16,30 @@ from hypothesis import strategies as st
 
 from eris.core.combine import ExactMean, FixedPoint
 from eris.core.errors import InvalidSetting
-from eris.core.ring import RING_BYTES, add_wire
-from eris.core.vectors import Vector
-from eris.protocol.secure.escrow import DisputedEscrow, Escrow, Root, seal, unseal
+from eris.core.ring import (
+    RING_BYTES,
+    add_wire,
+    packed_form,
+    pad_bytes,
+    word_bits,
+)
+from eris.protocol.secure.escrow import DisputedEscrow, seal, unseal
 from eris.protocol.secure.keys import MemberKeys, PublicKeys, RefusedKeys
-from eris.protocol.secure.labels import ShardRound, digest
+from eris.protocol.secure.labels import digest
 from eris.protocol.secure.pads import REACH, add_pads
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.sums import (
     Answer,
-    Included,
     MaskedSum,
     MaskedWords,
     Misfit,
     SegmentShape,
-    Statement,
-    answer,
     audit,
-    mask,
     misfit_of,
     plain_head,
     plain_words,
 )
-
-PLACE = ShardRound(7, 1, 3, 0)
-THRESHOLDS = [Threshold.parse(w) for w in ("2 of 3", "3 of 4", "2 of 2", "3 of 3")]
-OWNER, MODEL = 9, bytes(range(16))
-
-
-class Crowd:
-    """Clients 0 … n−1, of which the first few are helpers; keys by formula, so that runs repeat."""
-
-    def __init__(self, threshold: Threshold, clients: int, place: ShardRound = PLACE) -> None:
-        self.threshold, self.place = threshold, place
-        self.clients, self.helpers = range(clients), tuple(range(threshold.seats))
-        self.keys = {
-            k: MemberKeys.of(b"".join(digest(bytes([k, n])) for n in range(3)))
-            for k in [*self.clients, OWNER]
-        }
-        self.roots = {k: Root.drawn(digest(bytes([k, 9])), self.keys[k].process_secret)
-                      for k in self.clients}  # fmt: skip
-
-    def escrow(self, client: int) -> Escrow:
-        return seal(
-            self.place, client, self.helpers, MODEL,
-            self.roots[client].seeds(self.place, self.threshold),
-            {j: self.escrow_key(client, j) for j in self.helpers}, self.threshold,
-        )  # fmt: skip
-
-    def escrow_key(self, client: int, helper: int) -> bytes:
-        pair = self.keys[client].shared(7, client, helper, self.keys[helper].public)
-        return pair.escrow_key(self.place.epoch, client, helper)
-
-    def sent(
-        self, client: int, values: Vector, samples: int, shape: SegmentShape, f: int
-    ) -> MaskedWords:
-        words = plain_words(values, samples, f)
-        seeds = self.roots[client].seeds(self.place, self.threshold)
-        return mask(plain_head(words, samples, 1), words, self.roots[client], shape, seeds)
-
-    def statement(self, shape: SegmentShape, sent: dict[int, MaskedWords]) -> Statement:
-        rows = tuple(Included(k, sent[k].nonce, self.escrow(k).digest) for k in sorted(sent))
-        return Statement(shape, OWNER, False, self.helpers, MODEL, rows)
-
-    def seeds(self, seat: int) -> dict[int, dict[int, bytes]]:
-        j = self.helpers[seat]
-        return {
-            k: unseal(self.escrow(k), self.place, k, self.helpers, seat,
-                      self.escrow_key(k, j), self.threshold)
-            for k in self.clients
-        }  # fmt: skip
-
-    def answers(self, statement: Statement, asked: tuple[int, ...]) -> list[Answer]:
-        return [self.answer(statement, asked, seat) for seat in asked]
-
-    def answer(self, statement: Statement, asked: tuple[int, ...], seat: int) -> Answer:
-        me = self.helpers[seat]
-        blinds = {
-            other: self.keys[me]
-            .shared(7, me, self.helpers[other], self.keys[self.helpers[other]].public)
-            .blind_key(self.place.epoch, me, self.helpers[other])
-            for other in asked
-            if other != seat
-        }
-        return answer(statement, self.threshold, seat, asked, self.seeds(seat), blinds)
+from support.masking import MODEL, PLACE, THRESHOLDS, MaskingCrowd
 
 
 @settings(max_examples=25)
@@ -114,7 +54,7 @@ class Crowd:
 def test_what_opens_is_the_plain_mean_whoever_answers(
     threshold: Threshold, ring_bytes: int, count: int, chosen: set[int], segment: int, seed: int
 ) -> None:
-    crowd, f = Crowd(threshold, 6), {4: 20, 5: 28, 6: 33, 8: 33}[ring_bytes]
+    crowd, f = MaskingCrowd(threshold, 6), {4: 20, 5: 28, 6: 33, 8: 33}[ring_bytes]
     shape = SegmentShape(PLACE, segment, 2, count, ring_bytes)
     drawn = np.random.default_rng(seed)
     values = {k: drawn.uniform(-1, 1, count).astype(np.float32) for k in chosen}
@@ -133,7 +73,7 @@ def test_what_opens_is_the_plain_mean_whoever_answers(
         assert opened.mean(f).tobytes() == plain.result().tobytes()
 
 
-def masked(crowd: Crowd, clients: list[int], shape: SegmentShape) -> dict[int, MaskedWords]:
+def masked(crowd: MaskingCrowd, clients: list[int], shape: SegmentShape) -> dict[int, MaskedWords]:
     return {
         k: crowd.sent(k, np.full(shape.count, (k + 1) / 8, np.float32), 1, shape, 20)
         for k in clients
@@ -141,9 +81,9 @@ def masked(crowd: Crowd, clients: list[int], shape: SegmentShape) -> dict[int, M
 
 
 def opens(
-    crowd: Crowd, sent: dict[int, MaskedWords], shape: SegmentShape, given: list[Answer]
+    crowd: MaskingCrowd, sent: dict[int, MaskedWords], shape: SegmentShape, given: list[Answer]
 ) -> bool:
-    total = MaskedSum(shape.count, shape.ring_bytes)
+    total = MaskedSum(shape.count, shape.form)
     for one in sent.values():
         total.add(one.head, one.wire)
     try:
@@ -157,7 +97,7 @@ SHAPE = SegmentShape(PLACE, 0, 2, 16, 8)
 
 
 def test_helpers_that_were_told_different_sets_give_noise() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2, 3], SHAPE)
     fewer = {k: sent[k] for k in (0, 1, 2)}
     one, other = crowd.statement(SHAPE, sent), crowd.statement(SHAPE, fewer)
@@ -171,7 +111,7 @@ def test_helpers_that_were_told_different_sets_give_noise() -> None:
 
 
 def test_a_sum_that_wrapped_or_is_out_of_range_is_not_taken() -> None:
-    crowd, shape = Crowd(Threshold(2, 3), 6), replace(SHAPE, ring_bytes=4)
+    crowd, shape = MaskingCrowd(Threshold(2, 3), 6), replace(SHAPE, form=4)
     sent = {k: crowd.sent(k, np.full(16, 1000, np.float32), 1, shape, 20) for k in range(4)}
     total = MaskedSum(16, 4)
     for one in sent.values():
@@ -189,7 +129,7 @@ def test_a_sum_that_wrapped_or_is_out_of_range_is_not_taken() -> None:
 
 
 def test_the_least_word_there_is_is_beyond_any_range() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2], SHAPE)
     total, given = MaskedSum(16, 8), crowd.answers(crowd.statement(SHAPE, sent), (0, 1))
     for one in sent.values():
@@ -201,16 +141,25 @@ def test_the_least_word_there_is_is_beyond_any_range() -> None:
         total.opened(given, bound=1 << 20, own=(plain_head(lie, 1, 1), lie))
 
 
-@pytest.mark.parametrize("ring_bytes", RING_BYTES)
+PACKED = [packed_form(bits, exponent) for bits, exponent in ((8, 30), (12, 11), (16, -5), (17, 0),
+                                                             (32, None))]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [*RING_BYTES, *PACKED])
 @pytest.mark.parametrize("count", [0, 1, REACH - 1, REACH, REACH + 1, 2 * REACH + 4097])
-def test_pads_are_the_bytes_of_their_streams(ring_bytes: int, count: int) -> None:
+def test_pads_are_the_bytes_of_their_streams(form: int, count: int) -> None:
     keys = [digest(bytes([n]))[:16] for n in range(3)]
     head, words = np.full(4, 7, np.uint64), np.full(count, 9, np.uint64)
-    add_pads(head, words, keys, ring_bytes)
+    add_pads(head, words, keys, form)
     for key in keys:
-        stream = Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(32 + ring_bytes * count))
+        size = 32 + pad_bytes(form) * count
+        stream = Cipher(AES(key), CTR(bytes(16))).encryptor().update(bytes(size))
         pad = np.zeros(count, np.uint64)
-        add_wire(pad, stream[32:], ring_bytes)
+        if form in RING_BYTES:
+            add_wire(pad, stream[32:], form)
+        else:  # the low bits of whole words
+            whole = np.frombuffer(stream[32:], f"<u{pad_bytes(form)}").astype(np.uint64)
+            pad = whole & np.uint64((1 << word_bits(form)) - 1)
         words -= pad
         head -= np.frombuffer(stream[:32], "<u8")
     assert (head == 7).all()
@@ -218,7 +167,7 @@ def test_pads_are_the_bytes_of_their_streams(ring_bytes: int, count: int) -> Non
 
 
 def test_the_owners_own_words_are_added_in_the_clear() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2], SHAPE)
     total = MaskedSum(16, 8)
     for one in sent.values():
@@ -232,7 +181,7 @@ def test_the_owners_own_words_are_added_in_the_clear() -> None:
 
 
 def test_an_escrow_opens_in_its_place_and_nowhere_else() -> None:
-    crowd, other = Crowd(Threshold(2, 3), 6), Crowd(Threshold(2, 3), 7)
+    crowd, other = MaskingCrowd(Threshold(2, 3), 6), MaskingCrowd(Threshold(2, 3), 7)
     escrow, key, helpers = crowd.escrow(4), crowd.escrow_key(4, 1), crowd.helpers
     threshold = crowd.threshold
     assert unseal(escrow, PLACE, 4, helpers, 1, key, threshold)
@@ -258,7 +207,7 @@ def test_an_escrow_opens_in_its_place_and_nowhere_else() -> None:
 
 
 def test_a_seed_other_than_the_committed_one_is_disputed() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     threshold, helpers = crowd.threshold, crowd.helpers
     seeds = crowd.roots[4].seeds(PLACE, threshold)
     keys = {j: crowd.escrow_key(4, j) for j in helpers}
@@ -287,7 +236,7 @@ def test_one_seat_too_few_lacks_a_part_and_enough_have_all(threshold: Threshold)
 
 
 def test_other_content_has_other_pads_and_the_same_content_the_same_bytes() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     first = crowd.sent(0, np.zeros(16, np.float32), 1, SHAPE, 20)
     again = crowd.sent(0, np.zeros(16, np.float32), 1, SHAPE, 20)
     other = crowd.sent(0, np.full(16, 0.25, np.float32), 1, SHAPE, 20)
@@ -297,7 +246,7 @@ def test_other_content_has_other_pads_and_the_same_content_the_same_bytes() -> N
 
 
 def test_an_audit_adds_up_for_the_honest_and_names_a_mask_that_does_not_fit() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2], SHAPE)
     statement = crowd.statement(SHAPE, sent)
     told = {**audit(statement, crowd.seeds(0)), **audit(statement, crowd.seeds(1))}
@@ -326,7 +275,7 @@ def test_other_thresholds_are_refused(words: str) -> None:
 
 
 def test_a_copy_of_a_members_memory_holds_the_same_words() -> None:
-    crowd = Crowd(Threshold(2, 3), 6)
+    crowd = MaskingCrowd(Threshold(2, 3), 6)
     sent = masked(crowd, [0, 1, 2], SHAPE)
     given = crowd.answers(crowd.statement(SHAPE, sent), (0, 1))
     wires = [one.wire for one in sent.values()] + [one.wire for one in given]

@@ -165,6 +165,8 @@ class DigitsClients:
             dealt = dirichlet(labels, CLIENTS, alpha, seed, EACH)
         self._inputs = [torch.from_numpy(pixels[own].astype(np.float32) / 16) for own in dealt]
         self._labels = [torch.from_numpy(labels[own].astype(np.int64)) for own in dealt]
+        left = np.setdiff1d(np.arange(len(labels)), np.concatenate(dealt))
+        self._unseen = torch.from_numpy(pixels[left].astype(np.float32) / 16), labels[left]
         self._module = nn.Sequential(nn.Linear(PIXELS, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES))
         self._seed, self._clusters = seed, clusters
 
@@ -173,7 +175,7 @@ class DigitsClients:
         the same clients with clustered updates."""
         model, samples = initial(self._seed), [EACH] * CLIENTS
         for number in count(1):
-            models = np.stack([self._trained(model, number, one) for one in range(CLIENTS)])
+            models = np.stack([self.trained(model, number, one) for one in range(CLIENTS)])
             weights = clustered(models, model, samples, self._clusters)
             yield weights, clustered(models - model, 0 * model, samples, self._clusters)
             model = weights.aggregate
@@ -185,7 +187,16 @@ class DigitsClients:
             hidden: NDArray[np.floating] = self._module[:2](self._inputs[client]).numpy()
         return hidden
 
-    def _trained(self, model: Vector, number: int, client: int) -> Vector:
+    def accuracy(self, model: Vector) -> float:
+        """The share of the digits of no client that a model tells right."""
+        unflatten(model, self._module)
+        inputs, labels = self._unseen
+        with torch.no_grad():
+            told = self._module(inputs).argmax(dim=1).numpy()
+        return float(np.mean(told == labels))
+
+    def trained(self, model: Vector, number: int, client: int) -> Vector:
+        """A client's model after the local training of a round."""
         unflatten(model, self._module)
         optimiser = torch.optim.SGD(self._module.parameters(), RATE)
         stream = Stream(self._seed, "digits batches", round=number, client=client)

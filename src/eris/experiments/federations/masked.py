@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 from eris.core.compress import Encoding
-from eris.core.ring import add_wire, signed
+from eris.core.ring import add_wire, signed, wire_bytes
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Contribution
@@ -49,7 +49,7 @@ def masked_view(transcript: Transcript, owner: str, sent: Sent) -> MaskedView | 
     """Hold what an owner received against what it is masked from; None if it received nothing."""
     settings, members = Settings.from_canonical(transcript.settings), transcript.membership.members
     assert settings.secure is not None
-    me, size = members.index(owner), settings.secure.ring_bytes
+    me = members.index(owner)
     bytes_, words, values = Counter[int](), [], []
     parts: Counter[tuple[int, int]] = Counter()
     found: set[tuple[int, int, Key]] = set()
@@ -63,11 +63,13 @@ def masked_view(transcript: Transcript, owner: str, sent: Sent) -> MaskedView | 
         if encoded.encoding is not Encoding.RING or plain is None or name in found:
             continue
         found.add(name)
-        masked, _ = read_masked(encoded.data, encoded.count * size, settings.secure.threshold)
+        form = int(encoded.parameter) or settings.secure.ring_bytes
+        size = wire_bytes(encoded.count, form)
+        masked, _ = read_masked(encoded.data, size, settings.secure.threshold)
         total = np.zeros(encoded.count, np.uint64)
-        add_wire(total, masked.wire, size)
+        add_wire(total, masked.wire, form)
         bytes_.update(masked.wire)
-        words.append(signed(total, size).astype(np.float64))
+        words.append(signed(total, form).astype(np.float64))
         values.append(plain.astype(np.float64))
         parts[header.sender, header.round] += encoded.count
     if not found:

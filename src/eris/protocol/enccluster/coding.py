@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.streams import Stream
@@ -21,10 +21,12 @@ from eris.protocol.enccluster.labels import BookLabel, federation_name
 from eris.protocol.enccluster.logarithms import REACH, Integers, LogarithmTable, built_table
 from eris.protocol.enccluster.mapped import Box
 from eris.protocol.enccluster.opening import ReceivedBook
-from eris.protocol.enccluster.scale import MOST_SAMPLES, CentroidScale
+from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.enccluster.sets import SetLaw
 from eris.protocol.round.replying import Replying
+from eris.protocol.schemes import declared
+from eris.protocol.schemes.declared import Average
 from eris.protocol.schemes.halves import Answering, Tables
 from eris.protocol.schemes.masked import refuse_order_statistics
 from eris.protocol.schemes.scheme import Desk, Scheme, Sender
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from eris.protocol.settings import Settings
     from eris.protocol.view import View
 
-Average = Literal["samples", "plain"]
 MOST_RANGE = 2 - 2**-10
 """W that a table of 2²¹ has room for at 20 bits of fraction, for 2,048 clients."""
 
@@ -60,17 +61,14 @@ class Encrypted(Scheme):
     in_step: ClassVar[str] = "nodes do not carry encrypted sums yet"
 
     def __post_init__(self) -> None:
-        if self.average not in ("samples", "plain"):
-            raise InvalidSetting("average", self.average, "one of samples, plain")
+        declared.check_average(self.average)
         CentroidScale(1, 1, self.weight_range, self.fraction_bits)  # refuses what is out of range
         SetLaw(1 << 20, self.colluders)
 
     @property
     def lasting(self) -> str:  # type: ignore[override]
         """Why clients must be the same in all rounds, if they must."""
-        if self.average == "plain":
-            return ""
-        return "a client's part of the sum follows from the view's samples (average=plain has none)"
+        return declared.why_lasting(self.average)
 
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""
@@ -80,12 +78,7 @@ class Encrypted(Scheme):
         """Refuse a view in which no set could be opened, or clients have no weights."""
         for owner in set(view.owners):
             SetLaw(len(view.clients), self.colluders, owner in view.client_set)
-        if self.average == "samples" and view.samples is None:
-            expected = "one for each client: they scale what is encrypted (or average=plain)"
-            raise InvalidSetting("samples", None, expected)
-        if self.average == "samples" and max(view.samples or (1,)) > MOST_SAMPLES:
-            expected = f"at most {MOST_SAMPLES} of a client"
-            raise InvalidSetting("samples", max(view.samples or (1,)), expected)
+        declared.check_samples(self.average, view)
 
 
 @dataclass(frozen=True)
@@ -161,14 +154,13 @@ class EncryptingCoding(WeightCoding):
 
     def weight(self, samples: int) -> int:
         """S_i: what a client counts with this many samples."""
-        return samples if self.terms.average == "samples" else 1
+        return declared.weight_of(self.terms.average, samples)
 
     def scale(self, round: int) -> CentroidScale:
         """How weights become integers in a round."""
         view, terms = self.agreement.view_at(round), self.terms
-        count = len(view.clients)
-        total = count if terms.average == "plain" else sum(view.samples or ())
-        return CentroidScale(count, total, terms.weight_range, terms.fraction_bits)
+        total = declared.reference_of(terms.average, view)
+        return CentroidScale(len(view.clients), total, terms.weight_range, terms.fraction_bits)
 
     @property
     def largest_weight(self) -> float:
@@ -193,12 +185,7 @@ class EncryptingCoding(WeightCoding):
     def check_declared(self, client: int, samples: int, round: int) -> None:
         """Refuse more samples than the view declares: sums have room for those."""
         view = self.agreement.view_at(round)
-        if self.terms.average == "plain" or view.samples is None:
-            return
-        declared = view.samples[view.clients.index(client)]
-        if samples > declared:
-            expected = f"at most the {declared} that were declared"
-            raise InvalidSetting(f"samples of {view.members[client]}", samples, expected)
+        declared.check_declared(self.terms.average, view, client, samples)
 
     def check_weight(self, contribution: Contribution) -> None:
         """Refuse a weight that cannot be a client's."""

@@ -10,11 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from eris.core.errors import RefusedContribution, require
+from eris.core.grid import MOST_SAMPLES
 from eris.core.vectors import Vector
 from eris.protocol.enccluster.logarithms import REACH, Integers
-
-MOST_SAMPLES = (1 << 24) - 1
-"""Of a client: a float32 times that is exact in float64."""
 
 
 @dataclass(frozen=True)

@@ -249,16 +249,20 @@ class Aggregator:
         return [result for key in list(self._revealing) for result in self._give_up(key)]
 
     def _give_up(self, key: Key) -> list[Result]:
-        self._revealing.pop(key).collector.abandon()
-        return self.withhold(key)
+        collector = self._revealing.pop(key).collector
+        collector.abandon()
+        return self.withhold(key, collector.exponent)
 
-    def withhold(self, key: Key) -> list[Result]:
-        """Close a segment as it is, whoever was heard; nothing if it is closed already."""
+    def withhold(self, key: Key, exponent: int | None = None) -> list[Result]:
+        """Close a segment as it is, whoever was heard; nothing if it is closed already.
+
+        The unit of its words, if that follows, is the ``exponent``'s from now on.
+        """
         if not self._takes(key):
             return []
         self._open.pop(key, None)
         self._closed.add(key)
-        return [self._withheld(key, self.round, self.replica.versions[key])]
+        return [self._withheld(key, self.round, self.replica.versions[key], exponent)]
 
     @property
     def done(self) -> bool:
@@ -367,9 +371,15 @@ class Aggregator:
     def _enough(self) -> int:
         return self.agreement.enough(max(1, self.round))
 
-    def _withheld(self, key: Key, round: int, previous: int) -> Result:
+    def _withheld(self, key: Key, round: int, previous: int, exponent: int | None = None) -> Result:
         header = self.agreement.header(self.me, round, key)
-        return Result(header, previous, frozenset(), 0, 0, None)
+        return Result(
+            header, previous, frozenset(), 0, 0, None, exponent=self._exponent(key, exponent)
+        )
+
+    def _exponent(self, key: Key, said: int | None) -> int:
+        """What a result says of the unit of the next words."""
+        return self.replica.exponent(key, max(1, self.round)) if said is None else said
 
     def _close(self, key: Key) -> list[Result]:
         """The result of a segment; none yet if members have to be asked first."""
@@ -398,4 +408,5 @@ class Aggregator:
             collector.sample_steps,
             payload,
             closed=collector.closed,
+            exponent=self._exponent(key, collector.exponent),
         )

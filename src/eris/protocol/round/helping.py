@@ -30,6 +30,7 @@ from eris.protocol.secure.wire import (
     write_audited,
     write_verdicts,
 )
+from eris.protocol.secure.wording import wording
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement
@@ -106,7 +107,8 @@ class Helping:
         round, key = header.round, header.key
         place = place_of(agreement, round, header.shard)
         count = agreement.count(round, key)
-        shape = SegmentShape(place, header.segment, 0, count, terms.ring_bytes)
+        form = wording(agreement, round, self._replica.exponent(key, round)).form
+        shape = SegmentShape(place, header.segment, 0, count, form)
         asked = read_closing(request.data, request.included, shape, seats.owner, seats.helpers)
         said, signature = asked.statement, asked.signature
         asks = tuple(seat for seat in range(terms.threshold.seats) if asked.seats >> seat & 1)

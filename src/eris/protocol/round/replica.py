@@ -46,6 +46,8 @@ class Replica:
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._closed: dict[Key, bytes] = dict.fromkeys(agreement.keys, b"")
         """Where owners ask: the statement behind the last result that moved a segment."""
+        self._exponents: dict[Key, int] = {}
+        """Where units of words follow the last mean: what the last result says, if there is one."""
         self._log: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self._waiting: dict[Key, dict[int, Result]] = {key: {} for key in agreement.keys}
         self.astray: set[Key] = set()
@@ -144,6 +146,7 @@ class Replica:
         """
         segment = self.agreement.segments(max(1, self.versions[key]))[key]
         hashed = hashlib.sha256(self.updates[key].to_bytes(8, "little") + self._closed[key])
+        hashed.update(_said(self._exponents.get(key, 0)))
         if self._latest is not None and self._latest[0] == key:
             vectors = self._latest[1]
         else:
@@ -151,6 +154,11 @@ class Replica:
         for vector in vectors:
             hashed.update(vector.data)
         return hashed.digest()
+
+    def exponent(self, key: Key, round: int) -> int:
+        """In which unit words of a segment are in a round, where that follows the last mean."""
+        found = self._exponents.get(key)
+        return self.agreement.coding.first_exponent(round) if found is None else found
 
     def known_digest(self, key: Key) -> bytes:
         """:meth:`digest`, computed once for every state that results lead to."""
@@ -222,6 +230,7 @@ class Replica:
 
     def _check(self, result: Result) -> None:
         """Refuse a result that does not fit the agreement before anything of it is stored."""
+        self.agreement.coding.check_exponent("result.exponent", result.exponent)
         if result.payload is None:
             return
         round = result.header.round
@@ -253,7 +262,7 @@ class Replica:
             self.updates[key] += 1
             self._closed[key] = result.closed
             self._note_included(dict.fromkeys(result.included, round))
-        self._move_to(key, round)
+        self._move_to(key, round, result.exponent)
         self._latest = latest
         if result.digest and result.digest != self.known_digest(key)[: len(result.digest)]:
             self.astray.add(key)
@@ -271,14 +280,22 @@ class Replica:
             if client < known and self.last_included.get(client, 0) < round <= self.horizon:
                 self.last_included[client] = round
 
-    def _move_to(self, key: Key, version: int) -> None:
+    def _move_to(self, key: Key, version: int, exponent: int) -> None:
         self.versions[key] = version
+        self._follow(key, exponent)
         self._model = self._latest = None
         self._digests.pop(key, None)
         self.astray.discard(key)
         self.orphaned.discard(key)
         waiting = self._waiting[key]
         self._waiting[key] = {p: result for p, result in waiting.items() if p >= version}
+
+    def _follow(self, key: Key, exponent: int) -> None:
+        """Go by what a segment's last result says; one without any has said nothing."""
+        if self.agreement.coding.follows and self.versions[key]:
+            self._exponents[key] = exponent
+        else:
+            self._exponents.pop(key, None)
 
     def _replay(self, result: Result) -> tuple[Vector, ...]:
         """x ← rule(x, s + v̄) and s ← s + γ v̄ on one segment (or x ← rule(x, v̄) without shift).
@@ -312,7 +329,14 @@ class Replica:
         """All that is needed to continue where this replica is; past results are not."""
         vectors = dict(zip(self._names(), self._vectors(), strict=True))
         counts = [(self.versions[key], self.updates[key]) for key in self.agreement.keys]
-        return {**vectors, "versions": np.array(counts, np.int64), **self._statements()}
+        units = {"exponents": self._all_exponents} if self.agreement.coding.follows else {}
+        return {
+            **vectors, "versions": np.array(counts, np.int64), **self._statements(), **units,
+        }  # fmt: skip
+
+    @property
+    def _all_exponents(self) -> NDArray[np.int64]:
+        return np.array([self._exponents.get(key, 0) for key in self.agreement.keys], np.int64)
 
     def _statements(self) -> dict[str, NDArray[Any]]:
         """Which statements are behind the segments' states, where sums are secure or encrypted, and
@@ -339,6 +363,8 @@ class Replica:
         shapes |= {"versions": (keys, 2)}
         if self.agreement.settings.keyed:
             shapes |= {"closed": (keys, CLOSED_BYTES)}
+        if self.agreement.coding.follows:
+            shapes |= {"exponents": (keys,)}
         for name, shape in shapes.items():
             if name not in state or state[name].shape != shape:
                 raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
@@ -352,6 +378,9 @@ class Replica:
             self._waiting[key].clear()
             self._digests.pop(key, None)
         self.last_included = dict(enumerate(state.get("last_included", np.zeros(0)).tolist()))
+        said = state["exponents"] if self.agreement.coding.follows else np.zeros(keys, np.int64)
+        for key, exponent in zip(self.agreement.keys, said.tolist(), strict=True):
+            self._follow(key, exponent)
         if "closed" in state:
             for key, row in zip(self.agreement.keys, state["closed"], strict=True):
                 self._closed[key] = row.tobytes() if row.any() else b""
@@ -387,12 +416,14 @@ class Replica:
         model, *rest = (Payload(encode_values(segment.gather(v))) for v in self._vectors())
         reference = rest.pop(0) if self.reference is not None else None
         return Snapshot(header, version, self.updates[key], model, reference, tuple(rest),
-                        self._closed[key], self._last_included)  # fmt: skip
+                        self._closed[key], self._last_included,
+                        self._exponents.get(key, 0))  # fmt: skip
 
     @staticmethod
     def state_in(snapshot: Snapshot) -> State:
         """The state that a snapshot holds; what is not finite or does not fit is found later."""
         hashed = hashlib.sha256(snapshot.updates.to_bytes(8, "little") + snapshot.closed)
+        hashed.update(_said(snapshot.exponent))
         for payload in (snapshot.model, snapshot.reference, *snapshot.slots):
             hashed.update(payload.encoded.data if payload is not None else b"")
         return snapshot.at, hashed.digest()[:DIGEST_BYTES]
@@ -408,6 +439,7 @@ class Replica:
         segment = self.agreement.segments(1)[key]
         if (snapshot.reference is None) != (self.reference is None):
             raise MalformedMessage("snapshot.reference", "is there only with shifted compression")
+        self.agreement.coding.check_exponent("snapshot.exponent", snapshot.exponent)
         if len(snapshot.slots) != len(self.slots):
             found = f"has {len(snapshot.slots)} vectors; this server rule has {len(self.slots)}"
             raise MalformedMessage("snapshot.slots", found)
@@ -421,5 +453,10 @@ class Replica:
         self.updates[key], self._closed[key] = snapshot.updates, snapshot.closed
         self._note_included(dict(enumerate(snapshot.last_included)))
         self._log[key].clear()
-        self._move_to(key, snapshot.at)
+        self._move_to(key, snapshot.at, snapshot.exponent)
         return True
+
+
+def _said(exponent: int) -> bytes:
+    """An exponent as it is hashed; none is 0."""
+    return exponent.to_bytes(1, "little", signed=True) if exponent else b""

@@ -9,6 +9,7 @@ from eris.protocol.schemes.clustered import Clustered
 from eris.protocol.schemes.dense import Dense
 from eris.protocol.schemes.encrypted_clusters import EncryptedClusters
 from eris.protocol.schemes.encrypted_weights import EncryptedWeights
+from eris.protocol.schemes.grid import Grid
 from eris.protocol.schemes.grouped import Grouped
 from eris.protocol.schemes.independent import Independent
 from eris.protocol.schemes.masked import Masked
@@ -20,7 +21,7 @@ from eris.protocol.schemes.scheme import Asking, Coding, Collector, Scheme, Send
 
 SCHEMES: tuple[type[Scheme], ...] = (
     Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent, Clustered,
-    EncryptedClusters, EncryptedWeights,
+    EncryptedClusters, EncryptedWeights, Grid,
 )  # fmt: skip
 
 Basis = Literal["coordinates", "rotated"]
@@ -37,6 +38,7 @@ __all__ = [
     "Dense",
     "EncryptedClusters",
     "EncryptedWeights",
+    "Grid",
     "Grouped",
     "Independent",
     "Masked",

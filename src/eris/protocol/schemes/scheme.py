@@ -219,6 +219,18 @@ class Coding:
 
     # -- the replica --------------------------------------------------------------------------
 
+    follows: ClassVar[bool] = False
+    """Whether results say in which unit the next words are: 2 to minus an exponent."""
+
+    def first_exponent(self, round: int) -> int:
+        """The exponent of a segment that has no result yet."""
+        return 0
+
+    def check_exponent(self, field: str, exponent: int) -> None:
+        """Refuse an exponent that no owner says."""
+        if exponent:
+            raise MalformedMessage(field, "is there, although no unit follows the last mean")
+
     def published(self, result: Result, segment: Segment) -> Vector:
         """The values of a result, refused if they do not fit."""
         assert result.payload is not None
@@ -424,6 +436,9 @@ class Collector:
     def closed(self) -> bytes:
         """What names the set that was closed on, where members are asked."""
         return b""
+
+    exponent: int | None = None
+    """What the result says, published or withheld, where units follow; None: that it stays."""
 
     def settle(self) -> None:
         """Count in what can be by now."""

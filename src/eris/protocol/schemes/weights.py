@@ -6,6 +6,7 @@ and rules are those of all other schemes. λ is the rule's learning rate.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -76,6 +77,18 @@ class WeightCoding(Coding):
         largest = self.largest_weight
         return 2 * largest / self.rate if self.of_weights else largest
 
+    def travelling(
+        self, pieces: Mapping[Key, Vector], round: int, replica: Replica
+    ) -> Mapping[Key, Vector]:
+        """What travels of the pieces of an update."""
+        if not self.of_weights:
+            return pieces
+        segments = self.agreement.segments(round)
+        return {
+            key: moved(segments[key].gather(replica.held), piece, self.rate)
+            for key, piece in pieces.items()
+        }
+
     def mean_update(self, mean: Vector, held: Held) -> Vector:
         """What is published of a mean of what travelled."""
         return moved_by(held(), mean, self.rate) if self.of_weights else mean
@@ -99,13 +112,7 @@ class WeightSender(Sender):
     ) -> dict[Key, Vector]:  # fmt: skip
         """By segment: the values that are sent of an update."""
         pieces = super().prepare(update, samples, steps, round, replica)
-        if not self.coding.of_weights:
-            return pieces
-        segments, rate = self.agreement.segments(round), self.coding.rate
-        return {
-            key: moved(segments[key].gather(replica.held), piece, rate)
-            for key, piece in pieces.items()
-        }
+        return dict(self.coding.travelling(pieces, round, replica))
 
 
 class WeightCollector(Collector):

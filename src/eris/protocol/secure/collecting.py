@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from eris.core.compress import Encoding
 from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
+from eris.core.ring import wire_bytes
 from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
+from eris.protocol.schemes.grid import GridCoding
 from eris.protocol.schemes.scheme import Asking, Collector, Desk
 from eris.protocol.secure import gauge
 from eris.protocol.secure.keys import MemberKeys, PublicKeys
 from eris.protocol.secure.opening import Deposits, Opening
 from eris.protocol.secure.seats import bitmap
-from eris.protocol.secure.sending import place_of
+from eris.protocol.secure.sending import place_of, told_form
 from eris.protocol.secure.sums import Misfit, OpenedSum, SegmentShape, Statement
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.secure.vault import Vault
@@ -40,6 +42,7 @@ from eris.protocol.secure.wire import (
     write_closing,
     write_deposits,
 )
+from eris.protocol.secure.wording import wording
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment
@@ -103,7 +106,9 @@ class SecureDesk(Desk):
     def offers(self, round: int, shard: int, *, again: bool = False) -> Iterator[tuple[int, bytes]]:
         """Escrows for the helpers of a shard to keep: the new ones, or all without a word yet."""
         deposits = self.deposits(round, shard)
-        named = list(deposits.escrows) if again else deposits.fresh
+        # By clients, so that it does not matter in which order they were heard.
+        kept = list(deposits.escrows) if again else deposits.fresh
+        named = sorted(kept, key=lambda one: deposits.escrows[one][0])
         deposits.fresh = []
         for seat, helper in enumerate(self.helpers(round, shard) if named else ()):
             if helper not in self.agreement.view_at(round).roles:
@@ -173,6 +178,9 @@ class SecureCollector(Collector):
         self._count = desk.agreement.count(round, segment.key)
         place = place_of(desk.agreement, round, segment.shard)
         self._place, self._one = place, None
+        self._exponent = desk.replica.exponent(segment.key, round)
+        self._wording = wording(desk.agreement, round, self._exponent)
+        self._wire = wire_bytes(self._count, self._wording.form)
         self._asked: tuple[int, ...] | None = None
         self._audits: dict[int, Mapping[tuple[int, int], tuple[int, int]]] | None = None
         self._audited = False
@@ -188,8 +196,8 @@ class SecureCollector(Collector):
         keys = desk.keys(self._round)
         if keys is None:
             raise RefusedContribution("the owner", "has other keys than this round's view names")
-        size = desk.terms.ring_bytes
-        shape = SegmentShape(self._place, self._segment.number, based_on, self._count, size)
+        form = self._wording.form
+        shape = SegmentShape(self._place, self._segment.number, based_on, self._count, form)
         helpers, deposits = desk.helpers(self._round, shard), desk.deposits(self._round, shard)
         return Opening(desk.terms, shape, desk.me, helpers, keys, deposits)
 
@@ -200,12 +208,13 @@ class SecureCollector(Collector):
             raise MalformedMessage("contribution.payload", "does not hold words of a secure sum")
         if sender in self._desk.left_out(self._round):
             raise RefusedContribution(sender, "was found to lie in a sum of this owner")
+        if encoded.parameter != told_form(self._wording.form):
+            raise RefusedContribution(sender, "words of another form than the segment has now")
         self._one = opening = self._one or self._begin(contribution.based_on)
         if sender == self._desk.me:
             opening.add_own(*read_own(encoded.data, self._count))
             return
-        terms = self._desk.terms
-        sent, escrow = read_masked(encoded.data, self._count * terms.ring_bytes, terms.threshold)
+        sent, escrow = read_masked(encoded.data, self._wire, self._desk.terms.threshold)
         opening.add(sender, sent, escrow)
 
     def settle(self) -> None:
@@ -279,38 +288,39 @@ class SecureCollector(Collector):
         seat = opening.helpers.index(member)
         if data[:1] == AUDIT:
             return self._take_audit(seat, data)
-        named, seats, given = read_answer(data, self._count * self._desk.terms.ring_bytes)
+        named, seats, given = read_answer(data, self._wire)
         asked = tuple(s for s in range(len(opening.helpers)) if seats >> s & 1)
         if named != statement.digest or asked != self._asked or self._audits is not None:
             return None  # of another question; or again, and what it opened is under audit
         try:
-            self._opened = opening.answered(seat, asked, given, *self._bound())
+            bounds = self._wording.bounds(len(self.included))
+            opened = opening.answered(seat, asked, given, *bounds)
         except Misfit as misfit:
             self._desk.notes.append(f"round {self._round}: {misfit}")
             self._desk.misfitted[self._who(asked)] += 1
+            self._step_back()
             return self._ask() if self._audited else self._ask_audit()
-        if self._opened is None:
+        if opened is None:
             return None
-        self.sample_steps = self._opened.sample_steps
-        mean = self._published(self._opened)
+        self._opened, self.sample_steps = opened, opened.sample_steps
+        mean = self._wording.mean(opened)
+        if isinstance(self._coding, GridCoding):
+            mean = self._on_grid(self._coding, mean)
         if self._segment.key == self._desk.agreement.gauge:
             return gauge.written(mean)
         return self._coding.publish(mean, self._round)
 
-    def _published(self, opened: OpenedSum) -> Vector:
-        settings, terms = self._desk.agreement.settings, self._desk.terms
-        if settings.noise is None:
-            return opened.mean(terms.fraction_bits(settings.precision))
-        grid = settings.noise.grid(terms.ring_bytes, settings.precision.fraction_bits)
-        return opened.mean(grid.places, settings.noise.divisor(opened.samples))
+    def _on_grid(self, coding: GridCoding, mean: Vector) -> Vector:
+        """What is published of a mean on a common grid; the next one's unit follows from it."""
+        if coding.follows:
+            self.exponent = coding.next_exponent(mean, self._round)
+        return coding.mean_update(mean, lambda: self._segment.gather(self._desk.replica.held))
 
-    def _bound(self) -> tuple[float, float]:
-        """The largest magnitude of a word for a weight of one, and what noise may add to a sum."""
-        settings, terms = self._desk.agreement.settings, self._desk.terms
-        if settings.noise is None:
-            return terms.bound(settings.precision), 0.0
-        grid = settings.noise.grid(terms.ring_bytes, settings.precision.fraction_bits)
-        return settings.noise.bounds(len(self.included), grid)
+    def _step_back(self) -> None:
+        """A sum may have been too large for its words: unless somebody is named for it, or others
+        open it, the next words are in a larger unit."""
+        if isinstance(self._coding, GridCoding) and self._coding.follows:
+            self.exponent = self._coding.exponent_after_wrap(self._exponent, self._round)
 
     # -- who lied -----------------------------------------------------------------------------
 
@@ -333,6 +343,10 @@ class SecureCollector(Collector):
         """Name who lied, as far as it can be told, and ask other seats about the same set."""
         opening, _ = self._closing
         audits, self._audits = self._audits or {}, None
+        found: list[frozenset[int]] = []
         if self._asked is not None and set(self._asked) <= audits.keys():
-            self._desk.blame(opening.blamed(self._asked, audits), self._round)
+            found = opening.blamed(self._asked, audits)
+            self._desk.blame(found, self._round)
+        if found:
+            self.exponent = None  # it was not the unit's fault
         return self._ask()

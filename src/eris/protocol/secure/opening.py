@@ -8,13 +8,14 @@ cannot be opened, nothing is.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
 from eris.core.errors import RefusedContribution
-from eris.core.ring import Words
+from eris.core.ring import Words, wire_bytes, word_bits
 from eris.protocol.secure.escrow import Escrow
 from eris.protocol.secure.helper import KEPT_ESCROWS, Audited
 from eris.protocol.secure.keys import MemberKeys
@@ -119,7 +120,7 @@ class Opening:
         """Take in a contribution; whether its escrow is to be passed on to the seats."""
         if self.statement is not None or client in self._waiting or self._took(client):
             return False
-        if len(sent.wire) != self.shape.count * self.shape.ring_bytes or len(sent.head) != 4:
+        if len(sent.wire) != wire_bytes(self.shape.count, self.shape.form) or len(sent.head) != 4:
             raise RefusedContribution(client, "masked words of another size")
         new = self.deposits.offer(client, escrow)
         self._waiting[client] = sent, escrow.digest, escrow.model
@@ -148,7 +149,7 @@ class Opening:
             return
         del self._waiting[client]
         if group is None:
-            total = MaskedSum(self.shape.count, self.shape.ring_bytes)
+            total = MaskedSum(self.shape.count, self.shape.form)
             group = self._groups[model] = _Group(total, seats)
         misfit, group.seats = group.total.add(sent.head, sent.wire), seats
         group.clients[client] = _Taken(Included(client, sent.nonce, named), misfit)
@@ -226,13 +227,14 @@ class Opening:
         given: Answer,
         bound: float,
         noise: float = 0.0,
+        heaviest: float = math.inf,
     ) -> OpenedSum | None:
         """Take in an answer; the sum, once all of ``asked`` have answered.
 
         :class:`Misfit` where the sum cannot be one: then an audit says whose fault it is.
         """
         assert self.statement is not None
-        if seat not in asked or len(given.wire) != self.shape.count * self.shape.ring_bytes:
+        if seat not in asked or len(given.wire) != wire_bytes(self.shape.count, self.shape.form):
             return None
         self._answers[asked][seat] = given
         self.deposits.silent.discard(seat)
@@ -241,7 +243,8 @@ class Opening:
         total = self._groups[self.statement.model].total
         own = self._own[1:] if self.statement.own and self._own is not None else None
         try:
-            return total.opened([self._answers[asked][s] for s in asked], bound, noise, own)
+            answers = [self._answers[asked][s] for s in asked]
+            return total.opened(answers, bound, noise, own, heaviest)
         except Misfit:
             self._misfits.add(asked)
             raise
@@ -262,14 +265,14 @@ class Opening:
         if named:
             return named
         duties = self.terms.threshold.duties(asked, self.shape.segment)
-        whole = (1 << 8 * self.shape.ring_bytes) - 1
+        whole = (1 << word_bits(self.shape.form)) - 1
         for seat in asked:
             given = self._answers[asked][seat]
             rows = [
                 agreed[one.client, part] for one in self.statement.included for part in duties[seat]
             ]
             fits = tuple(sum(row[n] for row in rows) & whole for n in range(2))
-            apart = MaskedSum(self.shape.count, self.shape.ring_bytes)
+            apart = MaskedSum(self.shape.count, self.shape.form)
             if apart.add(given.head, given.wire) != fits:
                 named.append(frozenset({self.helpers[seat]}))
         return named
@@ -279,7 +282,7 @@ class Opening:
         agreed: dict[tuple[int, int], tuple[int, int]],
     ) -> list[frozenset[int]]:  # fmt: skip
         """Whose word about a client's pads does not fit; ``agreed`` gets those that do."""
-        parts, whole = self.terms.threshold.parts, (1 << 8 * self.shape.ring_bytes) - 1
+        parts, whole = self.terms.threshold.parts, (1 << word_bits(self.shape.form)) - 1
         # Who leaves a word out says 0.
         told = {part: {seat: words.get((client, part), (0, 0)) for seat, words in said.items()
                        if not part >> seat & 1} for part in parts}  # fmt: skip

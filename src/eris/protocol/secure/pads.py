@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
-from eris.core.ring import TILE, Words, add_planes, check_sums, planes
+from eris.core.ring import TILE, Words, add_planes, check_sums, pad_bytes, planes
 from eris.protocol.secure.escrow import Root
 from eris.protocol.secure.labels import ShardRound, label, prf
 
@@ -28,7 +28,7 @@ def nonce(
     place: ShardRound,
     segment: int,
     based_on: int,
-    ring_bytes: int,
+    form: int,
     head: Words,
     words: Words,
 ) -> bytes:
@@ -42,13 +42,13 @@ def nonce(
     gmac.authenticate_additional_data(head.astype("<u8", copy=False).view(np.uint8).data)
     gmac.authenticate_additional_data(words.astype("<u8", copy=False).view(np.uint8).data)
     gmac.finalize()
-    about = label("nonce", *place.numbers, segment, based_on, ring_bytes, len(words))
+    about = label("nonce", *place.numbers, segment, based_on, form, len(words))
     return prf(root.nonce_key, about + gmac.tag)[:NONCE]
 
 
-def pad_key(seed: bytes, segment: int, count: int, ring_bytes: int, nonce: bytes) -> bytes:
+def pad_key(seed: bytes, segment: int, count: int, form: int, nonce: bytes) -> bytes:
     """The key of one part's pad for one segment."""
-    return prf(seed, label("pad", segment, count, ring_bytes) + nonce)[:16]
+    return prf(seed, label("pad", segment, count, form) + nonce)[:16]
 
 
 def blind_stream_key(blind_key: bytes, asked: int, statement: bytes) -> bytes:
@@ -56,7 +56,7 @@ def blind_stream_key(blind_key: bytes, asked: int, statement: bytes) -> bytes:
     return prf(blind_key, label("blind", asked) + statement)[:16]
 
 
-def add_pads(head: Words, words: Words, keys: Sequence[bytes], ring_bytes: int) -> None:
+def add_pads(head: Words, words: Words, keys: Sequence[bytes], form: int) -> None:
     """Add the streams of all ``keys``, a reach after another so that the sum stays in the cache.
 
     >>> head, words = np.zeros(4, np.uint64), np.zeros(2, np.uint64)
@@ -71,18 +71,18 @@ def add_pads(head: Words, words: Words, keys: Sequence[bytes], ring_bytes: int) 
     for first in range(0, max(len(words), 1), REACH):
         total = words[first : first + REACH]
         lead = 0 if first else 8 * HEAD
-        size = lead + ring_bytes * len(total)
-        nothing, drawn = _ZEROS[:size], planes(room[lead:size], ring_bytes)
+        size = lead + pad_bytes(form) * len(total)
+        nothing, drawn = _ZEROS[:size], planes(room[lead:size], form)
         for stream in streams:
             stream.update_into(nothing, into)
             if lead:
                 head += room_for_head
-            add_planes(total, drawn, ring_bytes)
+            add_planes(total, drawn, form)
 
 
-def blind(key: bytes, count: int, ring_bytes: int) -> tuple[Words, Words]:
+def blind(key: bytes, count: int, form: int) -> tuple[Words, Words]:
     """The head and words of one blind; its check words fit its words, taken as unsigned."""
     head, words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
-    add_pads(head, words, [key], ring_bytes)
+    add_pads(head, words, [key], form)
     head[2:] = check_sums(words)
     return head, words

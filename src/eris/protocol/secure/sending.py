@@ -17,8 +17,10 @@ from eris.core.combine import bounded
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.exact_clip import Content
+from eris.core.ring import RING_BYTES
 from eris.core.vectors import Vector
 from eris.protocol.messages import Payload
+from eris.protocol.schemes.grid import GridCoding
 from eris.protocol.schemes.scheme import Coding, Sender
 from eris.protocol.secure.escrow import MODEL, Escrow, Root, seal
 from eris.protocol.secure.keys import MemberKeys
@@ -70,7 +72,9 @@ class Training:
     samples: int = 0
     steps: int = 0
     words: dict[Key, Content] = field(default_factory=dict)
-    """By segment: words with noise, drawn once."""
+    """By segment: words with noise, or on a common grid, drawn once."""
+    forms: dict[Key, int] = field(default_factory=dict)
+    """By segment: how words are cut, where a segment says so."""
     escrows: dict[int, tuple[dict[int, bytes], Escrow]] = field(default_factory=dict)
     """By shard: the seeds, and how they are deposited."""
 
@@ -115,6 +119,8 @@ class SecureSender(Sender):
     def trains(self, round: int) -> bool:
         """Whether there is a shard to which this client contributes in a round."""
         view, noise = self.agreement.view_at(round), self.agreement.settings.noise
+        if isinstance(self.coding, GridCoding) and not self.coding.terms.serves(view):
+            return False
         if noise is not None:
             # Of more clients than was agreed a sum could wrap, and rounding could tell.
             if len(view.clients) > noise.clients:
@@ -152,7 +158,18 @@ class SecureSender(Sender):
         noise = self.agreement.settings.noise
         if noise is not None:
             self.training.words = self._noisy(noise, pieces, samples, round, content)
+        if isinstance(self.coding, GridCoding):
+            self._lay_on_grid(self.coding, self.training, pieces, replica)
         return pieces
+
+    def _lay_on_grid(
+        self, coding: GridCoding, training: Training, pieces: Mapping[Key, Vector], replica: Replica
+    ) -> None:
+        """Make the words of an update, in the units that its segments have now."""
+        samples, round = training.samples, training.round
+        training.words = coding.integers(pieces, self.me, samples, round, replica)
+        training.forms = {key: coding.form(replica.exponent(key, round)) for key in pieces}
+        training.samples = coding.weight(samples)
 
     def batch(self, round: int, slots: int) -> NDArray[np.bool_] | None:
         """Which of this client's slots are in the round's batch; None if all are, always.
@@ -205,6 +222,8 @@ class SecureSender(Sender):
         super().check_weight(samples, steps, round)
         clients = len(self.agreement.view_at(round).clients)
         noise = self.agreement.settings.noise
+        if isinstance(self.coding, GridCoding):
+            self.coding.check_declared(self.me, samples, round)
         most = self._terms.total_samples // clients if noise is None else noise.samples
         if samples > most:
             expected = f"at most {most} of each of {clients} clients, where sums are secure"
@@ -215,22 +234,21 @@ class SecureSender(Sender):
         training, settings = self.training, self.agreement.settings
         if training is None or training.round != round:
             raise ErisError(f"nothing was trained here for round {round}")
-        if settings.noise is not None:
+        if training.words:
             words = training.words[segment.key].view(np.uint64)
         else:
             values = bounded(piece, self.name, settings.precision, settings.non_finite)
             places = self._terms.fraction_bits(settings.precision)
             words = plain_words(values, training.samples, places)
-        head = plain_head(words, training.samples, training.steps)
+        head, form = plain_head(words, training.samples, training.steps), self._terms.ring_bytes
+        form = training.forms.get(segment.key, form)
         if training.view.owners[segment.shard] == self.me:
-            return _ring(len(words), write_own(training.model, head, words))
+            return _ring(len(words), form, write_own(training.model, head, words))
         place = place_of(self.agreement, round, segment.shard)
         seeds, escrow = self._escrow(training, place)
-        size = self._terms.ring_bytes
-        shape = SegmentShape(place, segment.number, based_on, len(words), size)
-        return _ring(
-            len(words), write_masked(mask(head, words, training.root, shape, seeds), escrow)
-        )
+        shape = SegmentShape(place, segment.number, based_on, len(words), form)
+        masked = mask(head, words, training.root, shape, seeds)
+        return _ring(len(words), form, write_masked(masked, escrow))
 
     def _escrow(self, training: Training, place: ShardRound) -> tuple[dict[int, bytes], Escrow]:
         if place.shard not in training.escrows:
@@ -250,5 +268,14 @@ class SecureSender(Sender):
         return training.escrows[place.shard]
 
 
-def _ring(count: int, data: bytes) -> Payload:
-    return Payload(Encoded(Encoding.RING, count, data))
+def _ring(count: int, form: int, data: bytes) -> Payload:
+    return Payload(Encoded(Encoding.RING, count, data, told_form(form)))
+
+
+def told_form(form: int) -> float:
+    """What a contribution says of its words' form: those of whole bytes are agreed for good.
+
+    >>> told_form(8), told_form(4915468)
+    (0.0, 4915468.0)
+    """
+    return 0.0 if form in RING_BYTES else float(form)

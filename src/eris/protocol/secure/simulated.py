@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eris.core.errors import ErisError
-from eris.core.ring import add_wire, signed
+from eris.core.ring import add_wire, exponent_in, signed, wire_bytes
 from eris.core.vectors import Vector
 from eris.protocol.authority.seating import seated
 from eris.protocol.messages import Contribution
@@ -23,6 +23,7 @@ from eris.protocol.secure.pads import HEAD, add_pads, pad_key
 from eris.protocol.secure.sending import place_of
 from eris.protocol.secure.vault import Vault
 from eris.protocol.secure.wire import read_masked
+from eris.protocol.secure.wording import wording
 from eris.protocol.settings import Settings
 from eris.protocol.view import Seating, View
 
@@ -83,7 +84,7 @@ class Opener:
     ) -> tuple[Vector, int, int] | None:
         """The values, samples and steps of a contribution, if these members can open it: with its
         owner they hold the words, and with enough helpers every seed."""
-        header, settings = contribution.header, self._agreement.settings
+        header = contribution.header
         view = self._agreement.view_at(header.round)
         owner, seating = view.owners[header.shard], self.seating(view)
         helpers = seating.helpers[header.shard]
@@ -95,7 +96,12 @@ class Opener:
             place_of(self._agreement, header.round, header.shard),
             contribution.payload.encoded,
         )
-        sent, escrow = read_masked(encoded.data, encoded.count * self._terms.ring_bytes, threshold)
+        form = int(encoded.parameter) or self._terms.ring_bytes
+        words_say = wording(self._agreement, header.round, exponent_in(form) or 0)
+        if words_say.form != form:
+            raise ErisError("a contribution whose words have another form than is agreed")
+        size = wire_bytes(encoded.count, form)
+        sent, escrow = read_masked(encoded.data, size, threshold)
         seeds: dict[int, bytes] = {}
         for seat in seats:
             keys = self._vaults[helpers[seat]].newest
@@ -103,18 +109,13 @@ class Opener:
             key = pair.escrow_key(place.epoch, client, helpers[seat])
             seeds |= unseal(escrow, place, client, helpers, seat, key, threshold)
         head, pads = np.zeros(HEAD, np.uint64), np.zeros(encoded.count, np.uint64)
-        size = self._terms.ring_bytes
-        streams = [pad_key(seed, header.segment, encoded.count, size, sent.nonce)
+        streams = [pad_key(seed, header.segment, encoded.count, form, sent.nonce)
                    for seed in seeds.values()]  # fmt: skip
-        add_pads(head, pads, streams, size)
+        add_pads(head, pads, streams, form)
         words = np.zeros(encoded.count, np.uint64)
-        add_wire(words, sent.wire, size)
+        add_wire(words, sent.wire, form)
         samples, sample_steps = (int(word) for word in (sent.head - head)[:2])
         if samples < 1:
             raise ErisError("a contribution without samples")
-        over, places = float(samples), self._terms.fraction_bits(settings.precision)
-        if settings.noise is not None:  # on a grid, and by a weight, of its own
-            places = settings.noise.grid(size, settings.precision.fraction_bits).places
-            over = settings.noise.divisor(samples)
-        values = signed(words - pads, size) / np.ldexp(over, places)
-        return values.astype(np.float32), samples, sample_steps // samples
+        values = words_say.values(signed(words - pads, form), samples)
+        return values, samples, sample_steps // samples

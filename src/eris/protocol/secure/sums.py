@@ -7,6 +7,7 @@ is the sum of the words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from eris.core import kernels
 from eris.core.errors import ErisError
-from eris.core.ring import Wire, Words, add_wire, check_sums, signed, to_wire
+from eris.core.ring import Wire, Words, add_wire, check_sums, signed, to_wire, word_bits
 from eris.core.vectors import Vector
 from eris.protocol.secure.escrow import Root
 from eris.protocol.secure.labels import ShardRound, digest, label
@@ -47,7 +48,8 @@ class SegmentShape:
     segment: int
     based_on: int
     count: int
-    ring_bytes: int
+    form: int
+    """Of the words (:mod:`eris.core.ring`)."""
 
 
 class _Said:
@@ -86,13 +88,11 @@ def mask(
     head: Words, words: Words, root: Root, shape: SegmentShape, seeds: Mapping[int, bytes]
 ) -> MaskedWords:
     """Hide a head and words under the pads of all parts."""
-    chosen = nonce(root, shape.place, shape.segment, shape.based_on, shape.ring_bytes, head, words)
+    chosen = nonce(root, shape.place, shape.segment, shape.based_on, shape.form, head, words)
     masked_head, masked = head.copy(), words.copy()
-    keys = [
-        pad_key(s, shape.segment, shape.count, shape.ring_bytes, chosen) for s in seeds.values()
-    ]
-    add_pads(masked_head, masked, keys, shape.ring_bytes)
-    return MaskedWords(chosen, masked_head, to_wire(masked, shape.ring_bytes))
+    keys = [pad_key(s, shape.segment, shape.count, shape.form, chosen) for s in seeds.values()]
+    add_pads(masked_head, masked, keys, shape.form)
+    return MaskedWords(chosen, masked_head, to_wire(masked, shape.form))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Statement:
     def encode(self) -> bytes:
         """The bytes that are signed, and whose digest names the statement."""
         at = self.shape
-        numbers = (at.segment, at.based_on, at.count, at.ring_bytes, self.owner, int(self.own),
+        numbers = (at.segment, at.based_on, at.count, at.form, self.owner, int(self.own),
                    len(self.helpers), *self.helpers, len(self.included))  # fmt: skip
         rows = (one.client.to_bytes(8, "little") + one.nonce + one.escrow for one in self.included)
         return label("close", *at.place.numbers, *numbers) + self.model + b"".join(rows)
@@ -156,63 +156,64 @@ def answer(
     shape = statement.shape
     duty = threshold.duties(asked, shape.segment)[seat]
     keys = [
-        pad_key(seeds[one.client][part], shape.segment, shape.count, shape.ring_bytes, one.nonce)
+        pad_key(seeds[one.client][part], shape.segment, shape.count, shape.form, one.nonce)
         for one in statement.included
         for part in duty
     ]
     head, words = np.zeros(HEAD, np.uint64), np.zeros(shape.count, np.uint64)
-    add_pads(head, words, keys, shape.ring_bytes)
+    add_pads(head, words, keys, shape.form)
     named = statement.digest
     for other in asked:
         if other == seat:
             continue
         stream = blind_stream_key(blind_keys[other], bitmap(asked), named)
-        its_head, its_words = blind(stream, shape.count, shape.ring_bytes)
+        its_head, its_words = blind(stream, shape.count, shape.form)
         if seat < other:
             head += its_head
             words += its_words
         else:
             head -= its_head
             words -= its_words
-    return Answer(head, to_wire(words, shape.ring_bytes))
+    return Answer(head, to_wire(words, shape.form))
 
 
 class MaskedSum:
     """The running sum of masked contributions at an owner, in the memory of one segment."""
 
-    def __init__(self, count: int, ring_bytes: int) -> None:
-        self.ring_bytes = ring_bytes
+    def __init__(self, count: int, form: int) -> None:
+        self.form = form
         self.head, self.words = np.zeros(HEAD, np.uint64), np.zeros(count, np.uint64)
 
     def add(self, head: Words, wire: Wire) -> tuple[int, int]:
         """Take in a contribution, and say by how much its check words miss it."""
         self.head += head
-        return _misses(head, add_wire(self.words, wire, self.ring_bytes), self.ring_bytes)
+        return _misses(head, add_wire(self.words, wire, self.form), self.form)
 
     def opened(
         self, answers: Sequence[Answer], bound: float, noise: float = 0.0,
-        own: tuple[Words, Words] | None = None,
+        own: tuple[Words, Words] | None = None, heaviest: float = math.inf,
     ) -> OpenedSum:  # fmt: skip
         """What is left without the masks; :class:`Misfit` where it cannot be a sum of updates.
 
         ``bound`` is the largest magnitude of a coordinate for a weight of one, and ``noise`` by how
-        much more noise may have moved it; ``own`` is the owner's own head and words.
+        much more noise may have moved it; ``own`` is the owner's own head and words, and
+        ``heaviest`` the largest weight of a sum.
         """
         head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
         for one in answers:
             head -= one.head
-            add_wire(masks, one.wire, self.ring_bytes)
+            add_wire(masks, one.wire, self.form)
         words = np.subtract(self.words, masks, out=masks)
         if own is not None:
             head += own[0]
             words += own[1]
-        total = signed(words, self.ring_bytes)
+        total = signed(words, self.form)
         samples, sample_steps = int(head[0]), int(head[1])
         if check_sums(total.view(np.uint64)) != (int(head[2]), int(head[3])):
             raise Misfit("the opened sum does not fit its check words")
         most = samples * bound + noise
         largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))
-        if samples < 1 or most > MOST_WORD or largest > most:
+        if not 1 <= samples <= heaviest or most > MOST_WORD or largest > most:
             raise Misfit("the opened sum is beyond what its samples can amount to")
         return OpenedSum(samples, sample_steps, total)
 
@@ -234,17 +235,17 @@ class OpenedSum:
         return out
 
 
-def misfit_of(head: Words, words: Words, ring_bytes: int) -> tuple[int, int]:
+def misfit_of(head: Words, words: Words, form: int) -> tuple[int, int]:
     """e: by how much check words miss their words, modulo 2^w.
 
     Of a contribution, an answer or a single pad. For an honest client those of its pads add up to
     that of its contribution, so an audit names who lied and tells nothing of values.
     """
-    return _misses(head, check_sums(words), ring_bytes)
+    return _misses(head, check_sums(words), form)
 
 
-def _misses(head: Words, sums: tuple[int, int], ring_bytes: int) -> tuple[int, int]:
-    whole = (1 << 8 * ring_bytes) - 1
+def _misses(head: Words, sums: tuple[int, int], form: int) -> tuple[int, int]:
+    whole = (1 << word_bits(form)) - 1
     return (sums[0] - int(head[2])) & whole, (sums[1] - int(head[3])) & whole
 
 
@@ -256,7 +257,7 @@ def audit(
     for one in statement.included:
         for part, seed in seeds[one.client].items():
             head, words = np.zeros(HEAD, np.uint64), np.zeros(shape.count, np.uint64)
-            key = pad_key(seed, shape.segment, shape.count, shape.ring_bytes, one.nonce)
-            add_pads(head, words, [key], shape.ring_bytes)
-            found[one.client, part] = misfit_of(head, words, shape.ring_bytes)
+            key = pad_key(seed, shape.segment, shape.count, shape.form, one.nonce)
+            add_pads(head, words, [key], shape.form)
+            found[one.client, part] = misfit_of(head, words, shape.form)
     return found

@@ -10,6 +10,7 @@ from eris.core.combine import VALUE_BITS, FixedPoint
 from eris.core.errors import InvalidSetting, require
 from eris.core.rules import RULES
 from eris.protocol.schemes.dense import Dense
+from eris.protocol.schemes.grid import Grid
 from eris.protocol.schemes.masked import Masked
 from eris.protocol.schemes.rotated import Rotated
 from eris.protocol.secure.seats import Threshold
@@ -99,12 +100,12 @@ class SecureSums:
             means = ", ".join(name for name, kind in RULES.items() if kind.works_compressed)
             expected = f"a mean, for masked sums give no single contributions: {means}"
             raise InvalidSetting("rule", rule.name, expected)
-        if type(scheme) not in (Dense, Masked, Rotated):
+        if type(scheme) not in (Dense, Masked, Rotated, Grid):
             raise InvalidSetting(
                 "scheme", str(scheme),
-                "whole segments, or rand-p or rand-k with one mask for all clients: secure sums "
-                "add words, and clients with grids, masks or references of their own have none in "
-                "common",
+                "whole segments, rand-p or rand-k with one mask for all clients, or a common grid: "
+                "secure sums add words, and clients with grids, masks or references of their own "
+                "have none in common",
             )  # fmt: skip
         if settings.min_included < self.least_included:
             raise InvalidSetting(
@@ -112,6 +113,10 @@ class SecureSums:
                 f"at least {self.least_included}: the owner and {self.known} colluders know their "
                 "own parts of a sum",
             )  # fmt: skip
+        if isinstance(scheme, Grid):
+            expected = "8, as it is where nothing is said: words have the bits of the common grid"
+            require(self.ring_bytes == 8, "ring_bytes", self.ring_bytes, expected)
+            return
         places = self.fraction_bits(settings.precision)
         if places < LEAST_PLACES:
             found = (

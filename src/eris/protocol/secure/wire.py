@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from eris.core.errors import MalformedMessage
-from eris.core.ring import Wire, Words
+from eris.core.ring import EXPONENTS, Wire, Words, exponent_in, packed_form, word_bits
 from eris.protocol.secure.escrow import MODEL, SEED, Escrow
 from eris.protocol.secure.pads import HEAD, NONCE
 from eris.protocol.secure.seats import Threshold
@@ -36,7 +36,7 @@ MOST_DEPOSITS = 256
 _HEAD_BYTES, _DIGEST, _SIGNATURE = 8 * HEAD, 32, 64
 _CLOSING = struct.Struct(f"<IBB{MODEL}s{_SIGNATURE}s")
 _ROW, _VERDICT, _EPSILON = struct.Struct("<16s32s"), struct.Struct("<32sB"), struct.Struct("<IBQQ")
-_CLIENT = struct.Struct("<I")
+_CLIENT, _EXPONENT = struct.Struct("<I"), struct.Struct("<b")
 
 
 def escrow_bytes(threshold: Threshold) -> int:
@@ -123,7 +123,9 @@ def _statement(statement: Statement, signature: bytes, seats: int) -> bytes:
     shape = statement.shape
     head = _CLOSING.pack(shape.based_on, statement.own, seats, statement.model, signature)
     rows = (_ROW.pack(one.nonce, one.escrow) for one in statement.included)
-    return head + b"".join(rows)
+    exponent = exponent_in(shape.form)
+    unit = b"" if exponent is None else _EXPONENT.pack(exponent)
+    return b"".join((head, unit, *rows))
 
 
 @dataclass(frozen=True)
@@ -140,17 +142,33 @@ def read_closing(
     data: bytes, included: frozenset[int], shape: SegmentShape, owner: int,
     helpers: tuple[int, ...],
 ) -> Closing:  # fmt: skip
-    """The statement about a segment, whose ``based_on`` is the owner's to say."""
-    if len(data) < 1 + _CLOSING.size:
+    """The statement about a segment, whose ``based_on`` is the owner's to say.
+
+    So is the exponent of its words, where ``shape`` names any: pads that were made for another one
+    do not come off.
+    """
+    end, follows = 1 + _CLOSING.size, exponent_in(shape.form) is not None
+    if len(data) < end + follows:
         raise MalformedMessage("reveal_request.data", "does not hold a closing")
     based_on, own, seats, model, signature = _CLOSING.unpack_from(data, 1)
     clients = sorted(included - {owner})
-    rows = list(_rows(data[_CLOSING.size :], _ROW.size))
+    form = shape.form
+    if follows:
+        form, end = _named_form(form, _EXPONENT.unpack_from(data, end)[0]), end + 1
+    rows = list(_rows(data[end - 1 :], _ROW.size))
     if len(rows) != len(clients) or own != (owner in included):
         raise MalformedMessage("reveal_request.data", "does not fit the included clients")
     named = tuple(Included(c, *_ROW.unpack(row)) for c, row in zip(clients, rows, strict=True))
-    about = SegmentShape(shape.place, shape.segment, based_on, shape.count, shape.ring_bytes)
+    about = SegmentShape(shape.place, shape.segment, based_on, shape.count, form)
     return Closing(Statement(about, owner, bool(own), helpers, model, named), signature, seats)
+
+
+def _named_form(form: int, exponent: int) -> int:
+    """A form with the exponent that an owner says."""
+    least, most = EXPONENTS
+    if not least <= exponent <= most:
+        raise MalformedMessage("reveal_request.data", f"has an exponent of {exponent}")
+    return packed_form(word_bits(form), exponent)
 
 
 # -- answers ----------------------------------------------------------------------------------
