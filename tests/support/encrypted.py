@@ -33,7 +33,7 @@ def fitted(
     """A recorded training, who trained it, and what was agreed."""
     crowd = Crowd(CLIENTS, N, momentum=0.5) if crowd is None else crowd
     usual: dict[str, Any] = {"enccluster": SMALL | {"clusters": CLUSTERS}, "detrust": SMALL,
-             "fedavg-wc": {"clusters": CLUSTERS}}[name]  # fmt: skip
+             "fedavg-wc": {"clusters": CLUSTERS}, "sefl": {"key_bits": 256}}[name]  # fmt: skip
     samples = [crowd.samples(client) for client in range(len(crowd))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)

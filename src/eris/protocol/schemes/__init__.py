@@ -8,6 +8,7 @@ from eris.core.prune import Prune
 from eris.protocol.schemes.clustered import Clustered
 from eris.protocol.schemes.dense import Dense
 from eris.protocol.schemes.encrypted_clusters import EncryptedClusters
+from eris.protocol.schemes.encrypted_entries import EncryptedEntries
 from eris.protocol.schemes.encrypted_weights import EncryptedWeights
 from eris.protocol.schemes.grouped import Grouped
 from eris.protocol.schemes.independent import Independent
@@ -20,7 +21,7 @@ from eris.protocol.schemes.scheme import Asking, Coding, Collector, Scheme, Send
 
 SCHEMES: tuple[type[Scheme], ...] = (
     Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent, Clustered,
-    EncryptedClusters, EncryptedWeights,
+    EncryptedClusters, EncryptedWeights, EncryptedEntries,
 )  # fmt: skip
 
 Basis = Literal["coordinates", "rotated"]
@@ -36,6 +37,7 @@ __all__ = [
     "Collector",
     "Dense",
     "EncryptedClusters",
+    "EncryptedEntries",
     "EncryptedWeights",
     "Grouped",
     "Independent",

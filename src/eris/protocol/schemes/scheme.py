@@ -66,6 +66,8 @@ class Scheme:
     """Whether members have keys that a view states."""
     whole_shards: ClassVar[bool] = False
     """Whether a segment is a whole shard, where settings do not say how long it is."""
+    longest_segment: ClassVar[int | None] = None
+    """Coordinates of the longest segment, where settings do not say how long it is."""
 
     @property
     def shifted(self) -> bool:
