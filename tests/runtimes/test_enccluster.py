@@ -177,7 +177,7 @@ def empty_filter(data: bytes) -> bytes:
         (no_point, {}, "ciphertext 0"),
         (one_point_less, {}, "bytes"),
         (too_many, {}, "has 9 clusters; expected 2 to 8"),
-        (lambda data: b"", {}, "expected a codebook"),
+        (lambda data: b"", {}, "ends before codebook 0"),
         (all_ones, {"clusters": 5}, "which its book lacks"),
         (one_bit, {"coding": "sealed"}, "sealed index"),
         (empty_filter, {"coding": "filter16"}, "has no cluster for coordinate"),

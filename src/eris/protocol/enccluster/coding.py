@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.core.rules import ServerRule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.enccluster.collecting import KeyDesk
@@ -26,6 +27,7 @@ from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.enccluster.sets import SetLaw
 from eris.protocol.round.replying import Replying
 from eris.protocol.schemes.halves import Answering, Tables
+from eris.protocol.schemes.layers import check_layers, place
 from eris.protocol.schemes.masked import refuse_order_statistics
 from eris.protocol.schemes.scheme import Desk, Scheme, Sender
 from eris.protocol.schemes.weights import Travelling, WeightCoding
@@ -49,12 +51,14 @@ class Encrypted(Scheme):
 
     ``average`` weighs clients by the samples that the view declares, or all alike. ``colluders``
     clients may be on an owner's side besides itself: the law of the set follows from that.
+    ``layers`` are the sizes of the model's layers, if they are known.
     """
 
     weight_range: float = MOST_RANGE
     fraction_bits: int = 20
     average: Average = "samples"
     colluders: int = 1
+    layers: tuple[int, ...] = field(default=(), kw_only=True)
     whole_shards: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
     in_step: ClassVar[str] = "nodes do not carry encrypted sums yet"
@@ -72,9 +76,14 @@ class Encrypted(Scheme):
             return ""
         return "a client's part of the sum follows from the view's samples (average=plain has none)"
 
+    def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
+        """With the model's layers."""
+        return replace(self, layers=layers)
+
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""
         refuse_order_statistics(settings)
+        check_layers(self.layers, settings.n)
 
     def check_view(self, view: View) -> None:
         """Refuse a view in which no set could be opened, or clients have no weights."""
@@ -94,17 +103,18 @@ class SealedSegment:
 
     data: bytes
     """All that travels."""
-    ciphertexts: bytes
+    ciphertexts: tuple[bytes, ...]
+    """Of each codebook."""
     mapping: bytes
-    scalars: ClientScalars
+    scalars: tuple[ClientScalars, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class ReceivedSegment:
     """A contribution as its owner reads it."""
 
-    book: ReceivedBook
-    ciphertexts: bytes
+    books: tuple[ReceivedBook, ...]
+    ciphertexts: tuple[bytes, ...]
     mapping: bytes
 
 
@@ -142,7 +152,11 @@ class EncryptingCoding(WeightCoding):
         self, books: Sequence[ReceivedBook], key: Sequence[int], label: BookLabel,
         table: LogarithmTable, bound: int,
     ) -> Integers:  # fmt: skip
-        """The sums of all coordinates."""
+        """The sums of all coordinates of a codebook."""
+
+    def codebooks(self, segment: Segment) -> int:
+        """Of a segment: what is encrypted for one opens with no other's key."""
+        return 1
 
     # -- what follows -------------------------------------------------------------------------
 
@@ -155,9 +169,13 @@ class EncryptingCoding(WeightCoding):
         return federation_name(settings.canonical.encode(), model, nonce)
 
     def label(self, round: int, segment: Segment) -> BookLabel:
-        """Of the one codebook of a segment and round."""
+        """Of the first codebook of a segment and round."""
         epoch = self.agreement.view_at(round).epoch
         return BookLabel(self.federation, epoch, round, segment.shard, segment.number)
+
+    def place(self, coordinate: int) -> str:
+        """What a coordinate of the model is called."""
+        return place(coordinate, self.terms.layers)
 
     def weight(self, samples: int) -> int:
         """S_i: what a client counts with this many samples."""

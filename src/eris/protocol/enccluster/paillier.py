@@ -55,7 +55,7 @@ class Packing:
 
     def split(self, plaintexts: Sequence[int], count: int) -> list[int]:
         """The integers in plaintexts; refused where something is left of one."""
-        half, out = 1 << WORD - 1, []
+        half, out = 1 << WORD - 1, list[int]()
         for at, plaintext in enumerate(plaintexts):
             rest = plaintext
             for _ in range(min(self.places, count - len(out))):

@@ -80,7 +80,7 @@ class EncryptingSender(WeightSender):
         return pieces
 
     def _place(self, round: int, key: Key, at: int) -> str:
-        return f"coordinate {self.coding.coordinates(round, key, self.me)[at]}"
+        return self.coding.place(int(self.coding.coordinates(round, key, self.me)[at]))
 
     def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
         """What travels of a segment; made once."""
@@ -99,8 +99,9 @@ class EncryptingSender(WeightSender):
             piece, coding.weight(self._samples[1]), segment, label, box,
             lambda: (keys.process_secret, self._vault.fresh(round)),
         )  # fmt: skip
-        digest = contribution_digest(label, self.me, (sealed.ciphertexts,), sealed.mapping)
-        self._answerer.contributed(digest, (label,), (sealed.scalars,))
+        digest = contribution_digest(label, self.me, sealed.ciphertexts, sealed.mapping)
+        labels = [label.of_book(book) for book in range(len(sealed.scalars))]
+        self._answerer.contributed(digest, labels, sealed.scalars)
         return Payload(Encoded(Encoding.CIPHERTEXTS, len(piece), sealed.data))
 
     def over(self, round: int, key: Key) -> None:
