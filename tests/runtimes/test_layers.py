@@ -19,7 +19,7 @@ from eris.protocol.enccluster.logarithms import built_table
 from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.messages import Contribution, Result, Reveal
 from eris.protocol.schemes import Clustered
-from eris.protocol.schemes.layers import Piece, cut, place
+from eris.protocol.schemes.layers import LayerPiece, cut, place
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.testing import assert_same_bits
@@ -32,7 +32,8 @@ LAYERED: dict[str, Any] = {"books": "layer", "clusters": CLUSTERS}
 
 
 def layered(*about: Any, agreed: dict[str, Any] | None = None, **method: Any) -> Any:
-    return fitted(*about, agreed={"layers": LAYERS, **(agreed or {})}, **(LAYERED | method))
+    said = {"layers": LAYERS, **(agreed or {})}
+    return fitted(*about, **({**LAYERED, **method, "agreed": said}))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def logarithms(data: bytes) -> list[bool]:
     """Whether differences of books' first ciphertexts are small multiples of G."""
     first, *others = first_points(data)
     differences = [added([one, negated(first)]) for one in others]
-    return built_table(1 << 13)._look_up(differences)[1].tolist()
+    return [bool(one) for one in built_table(1 << 13)._look_up(differences)[1]]
 
 
 def test_books_lie_under_pads_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,10 +216,10 @@ def test_pieces_are_what_a_segment_has_of_each_layer(
     agreement = Agreement(settings, View.serverless(names, aggregators=plan.shards))
     for key, segment in agreement.segments(1).items():
         of = np.repeat(np.arange(len(LAYERS)), LAYERS)[segment.coordinates]
-        expected = [Piece(layer, int((of == layer).sum())) for layer in range(len(LAYERS))]
+        expected = [LayerPiece(layer, int((of == layer).sum())) for layer in range(len(LAYERS))]
         assert cut(segment, LAYERS, "layer") == tuple(one for one in expected if one.size), key
-        assert cut(segment, LAYERS, "model") == (Piece(None, segment.size),)
-        assert cut(segment, (), "layer") == (Piece(0, segment.size),)
+        assert cut(segment, LAYERS, "model") == (LayerPiece(None, segment.size),)
+        assert cut(segment, (), "layer") == (LayerPiece(0, segment.size),)
 
 
 def test_a_place_is_called_by_its_layer() -> None:

@@ -21,7 +21,7 @@ from eris.core.errors import InvalidSetting, MalformedMessage, RefusedContributi
 from eris.core.rules import ServerRule
 from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
-from eris.protocol.schemes.layers import BooksOf, Piece, check_books, check_layers, cut
+from eris.protocol.schemes.layers import BooksOf, LayerPiece, check_books, check_layers, cut
 from eris.protocol.schemes.masked import refuse_order_statistics
 from eris.protocol.schemes.scheme import Coding, Scheme
 from eris.protocol.schemes.weights import Travelling, WeightCoding, check_travelling
@@ -121,13 +121,13 @@ def check_worth(
         require(coded < 4 * size, "clusters", clusters, expected)
 
 
-def _most(clusters: int, piece: Piece) -> int:
+def _most(clusters: int, piece: LayerPiece) -> int:
     """Clusters that a piece can have: not more than weights, and two at least."""
     return min(clusters, max(2, piece.size))
 
 
 def codebooks_of(
-    values: Vector, pieces: Sequence[Piece], clusters: int, fewer: Fewer, client: str
+    values: Vector, pieces: Sequence[LayerPiece], clusters: int, fewer: Fewer, client: str
 ) -> tuple[Codebook, ...]:
     """The clusters of a segment's pieces, or a refusal in its client's name."""
     found, start = [], 0
@@ -154,7 +154,7 @@ def write_books(centroids: Sequence[bytes], each: int) -> bytes:
 
 
 def read_books(
-    data: Bytes, pieces: Sequence[Piece], clusters: int, each: int
+    data: Bytes, pieces: Sequence[LayerPiece], clusters: int, each: int
 ) -> tuple[list[Bytes], Books, Bytes]:
     """The centroids of a peer's codebooks as they came, the codebooks, and what is behind them."""
     found, counts = [], []
@@ -192,7 +192,7 @@ class ClusterCoding(WeightCoding):
         super().__init__(scheme, agreement, terms.clusters_of)
         self.terms = terms
 
-    def pieces(self, segment: Segment) -> tuple[Piece, ...]:
+    def pieces(self, segment: Segment) -> tuple[LayerPiece, ...]:
         """What of a segment has a codebook of its own."""
         return cut(segment, self.terms.layers, self.terms.books)
 

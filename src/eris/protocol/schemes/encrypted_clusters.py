@@ -40,7 +40,7 @@ from eris.protocol.schemes.clustered import (
     read_books,
     write_books,
 )
-from eris.protocol.schemes.layers import BooksOf, Piece, check_books, cut
+from eris.protocol.schemes.layers import BooksOf, LayerPiece, check_books, cut
 from eris.protocol.schemes.scheme import Coding
 from eris.protocol.schemes.weights import Travelling, check_travelling
 
@@ -120,7 +120,7 @@ class EncryptedClusterCoding(EncryptingCoding):
         """How a mapping travels."""
         return MappingForm(self.terms.coding, self.terms.policy)
 
-    def pieces(self, segment: Segment) -> tuple[Piece, ...]:
+    def pieces(self, segment: Segment) -> tuple[LayerPiece, ...]:
         """What of a segment has a codebook of its own."""
         return cut(segment, self.terms.layers, self.terms.books)
 

@@ -16,7 +16,7 @@ BooksOf = Literal["model", "layer"]
 """What has a codebook of its own: a segment, or a layer's piece in it."""
 
 
-class Piece(NamedTuple):
+class LayerPiece(NamedTuple):
     """Neighbouring coordinates of a segment that have a codebook together."""
 
     layer: int | None
@@ -38,16 +38,16 @@ def check_layers(layers: Sequence[int], n: int) -> None:
     require(fits, "layers", f"of {sum(layers)} coordinates", f"sizes that add up to {n}")
 
 
-def cut(segment: Segment, layers: Sequence[int], books: BooksOf) -> tuple[Piece, ...]:
+def cut(segment: Segment, layers: Sequence[int], books: BooksOf) -> tuple[LayerPiece, ...]:
     """The pieces of a segment in order; a model whose layers are not known is one layer.
 
     Coordinates of a segment ascend in every plan, so what it has of a layer lies together.
     """
     if books == "model" or not layers or not segment.size:
-        return (Piece(None if books == "model" else 0, segment.size),)
+        return (LayerPiece(None if books == "model" else 0, segment.size),)
     ends = np.searchsorted(segment.coordinates, np.cumsum(layers))
     sizes = np.diff(ends, prepend=0).tolist()
-    return tuple(Piece(layer, size) for layer, size in enumerate(sizes) if size)
+    return tuple(LayerPiece(layer, size) for layer, size in enumerate(sizes) if size)
 
 
 def place(coordinate: int, layers: Sequence[int]) -> str:
