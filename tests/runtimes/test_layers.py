@@ -23,6 +23,7 @@ from eris.protocol.schemes.layers import LayerPiece, cut, place
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.testing import assert_same_bits
+from support.crowd import Crowd
 from support.encrypted import CLIENTS, CLUSTERS, START, N, fitted, messages, plain_model
 
 LAYERS = (120, 3, 150, 1, 26)
@@ -175,6 +176,38 @@ def test_a_weight_out_of_range_is_named_by_its_layer_and_coordinate() -> None:
         said = fit.history[0].refused
         assert len(said) == CLIENTS
         assert all("layer 1, coordinate 121 is" in text and "at most ±8" in text for text in said)
+
+
+class Still(Crowd):
+    """Clients that do not move."""
+
+    def updates(self, *about: Any, **more: Any) -> Any:
+        for one in super().updates(*about, **more):
+            yield replace(one, vector=np.zeros_like(one.vector))
+
+
+def test_in_the_clear_a_weight_out_of_range_is_named_and_nothing_of_its_client_leaves() -> None:
+    far = START.copy()
+    far[121] = 65.0
+    for books in ("layer", "model"):
+        agreed, still = {"segment_size": 160}, Still(CLIENTS, N)
+        method = {"books": books, "clusters": 4}
+        fit = layered("fedavg-wc", 1, still, start=far, agreed=agreed, **method)[0]
+        assert not messages(fit, Contribution)
+        said = fit.history[0].refused
+        assert len(said) == CLIENTS
+        assert all("layer 1, coordinate 121 is" in text and "at most ±64" in text for text in said)
+
+
+@pytest.mark.parametrize("name", ["enccluster", "fedavg-wc"])
+def test_nothing_leaves_of_a_client_of_whom_one_segment_cannot_be_clustered(name: str) -> None:
+    flat = START.copy()
+    flat[160:] = 0.5
+    agreed, still = {"segment_size": 160}, Still(CLIENTS, N)
+    fit = fitted(name, 1, still, agreed, start=flat, clusters=4, fewer="refuse")[0]
+    assert not messages(fit, Contribution)
+    assert all("at most the 1 distinct values" in text for text in fit.history[0].refused)
+    assert len(fit.history[0].refused) == CLIENTS
 
 
 @pytest.mark.parametrize("name", ["enccluster", "fedavg-wc"])

@@ -154,6 +154,9 @@ class EncryptingCoding(WeightCoding):
     ) -> Integers:  # fmt: skip
         """The sums of all coordinates of a codebook."""
 
+    def examine(self, piece: Vector, segment: Segment, client: int) -> None:
+        """Refuse a segment that could not be encrypted, before anything of its update leaves."""
+
     def codebooks(self, segment: Segment) -> int:
         """Of a segment: what is encrypted for one opens with no other's key."""
         return 1

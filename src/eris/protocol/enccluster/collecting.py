@@ -23,6 +23,7 @@ from eris.protocol.enccluster.shares import NoKey, RefusedShare, ShareDesk
 from eris.protocol.enccluster.wire import read_share, write_statement
 from eris.protocol.messages import Contribution, Payload
 from eris.protocol.schemes.scheme import Asking, Collector, Desk, Held
+from eris.protocol.secure.keys import RefusedKeys
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Segment
@@ -86,7 +87,10 @@ class EncryptedCollector(Collector):
         if client not in view.seating.known:
             raise RefusedContribution(view.members[client], "has no keys in this round's view")
         theirs = view.seating.known[client].exchange
-        box = Box.between(keys, client, theirs, client, self._label)
+        try:
+            box = Box.between(keys, client, theirs, client, self._label)
+        except RefusedKeys as refused:  # a certified key may still be a point of small order
+            raise RefusedContribution(view.members[client], str(refused)) from None
         found = coding.received(client, encoded.data, self._segment, box)
         self._books[client] = found.books
         self._digests[client] = contribution_digest(

@@ -71,9 +71,11 @@ class EncryptingSender(WeightSender):
         """By segment: the values that are sent of an update, if all are in range."""
         pieces = super().prepare(update, samples, steps, round, replica)
         scale = self.coding.scale(round)
+        segments = self.agreement.segments(round)
         for key, piece in pieces.items():
             try:
                 scale.examine(self.me, piece, partial(self._place, round, key))
+                self.coding.examine(piece, segments[key], self.me)
             except RefusedContribution as refused:
                 raise RefusedContribution(self.name, refused.reason) from None
         self._samples = round, samples

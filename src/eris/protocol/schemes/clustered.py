@@ -12,22 +12,30 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from eris.core import huffman
+from eris.core import huffman, kernels
 from eris.core.books import Books, Clusters
 from eris.core.clustering import MOST, Codebook, clustered
 from eris.core.codings import Bytes, pack_index, unpack_index
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import InvalidSetting, MalformedMessage, RefusedContribution, one_of, require
+from eris.core.exact_clip import Content
 from eris.core.rules import ServerRule
 from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
-from eris.protocol.schemes.layers import BooksOf, LayerPiece, check_books, check_layers, cut
+from eris.protocol.schemes.layers import BooksOf, LayerPiece, check_books, check_layers, cut, place
 from eris.protocol.schemes.masked import refuse_order_statistics
-from eris.protocol.schemes.scheme import Coding, Scheme
-from eris.protocol.schemes.weights import Travelling, WeightCoding, check_travelling
+from eris.protocol.schemes.scheme import Coding, Scheme, Sender
+from eris.protocol.schemes.weights import (
+    Travelling,
+    WeightCoding,
+    WeightSender,
+    check_travelling,
+)
 
 if TYPE_CHECKING:
-    from eris.protocol.agreement import Agreement, Segment
+    from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.round.replica import Replica
+    from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
 
 Fewer = Literal["allow", "refuse"]
@@ -196,14 +204,22 @@ class ClusterCoding(WeightCoding):
         """What of a segment has a codebook of its own."""
         return cut(segment, self.terms.layers, self.terms.books)
 
+    def sender(self, me: int, vault: Vault | None = None) -> Sender:
+        """A client's half."""
+        return ClusterSender(self, me)
+
+    def clustered(self, piece: Vector, segment: Segment, client: int) -> tuple[Codebook, ...]:
+        """The codebooks of a segment, or a refusal in its client's name."""
+        terms, name = self.terms, self.agreement.view.members[client]
+        return codebooks_of(piece, self.pieces(segment), terms.clusters, terms.fewer, name)
+
     def encode(self, piece: Vector, segment: Segment, round: int, client: int) -> Payload:
         """What travels of a segment: codebooks and the mapping; nothing of an empty one."""
         if not len(piece):
             return Payload(Encoded(Encoding.CLUSTERED, 0, b""))
-        terms, name = self.terms, self.agreement.view.members[client]
-        found = codebooks_of(piece, self.pieces(segment), terms.clusters, terms.fewer, name)
+        found = self.clustered(piece, segment, client)
         centroids = [book.centroids.astype("<f4").tobytes() for book in found]
-        data = write_books(centroids, 4) + CLEAR[terms.coding].encode(*joined(found))
+        data = write_books(centroids, 4) + CLEAR[self.terms.coding].encode(*joined(found))
         return Payload(Encoded(Encoding.CLUSTERED, len(piece), data))
 
     def read(self, contribution: Contribution, segment: Segment) -> Vector:
@@ -219,3 +235,28 @@ class ClusterCoding(WeightCoding):
         return np.concatenate(
             [one[mapping[where]] for one, (where, _) in zip(centroids, books, strict=True)]
         )
+
+
+class ClusterSender(WeightSender):
+    """A client that clusters what it sends; all of it, or nothing."""
+
+    coding: ClusterCoding
+
+    def prepare(
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
+        """By segment: the values that are sent of an update, if all can be clustered."""
+        pieces = super().prepare(update, samples, steps, round, replica)
+        settings, segments = self.agreement.settings, self.agreement.segments(round)
+        for key, piece in pieces.items() if settings.non_finite == "refuse" else ():
+            limit = settings.precision.value_range
+            refused, first = kernels.beyond(piece, None, None, limit)
+            if refused:
+                where = place(int(segments[key].coordinates[first]), self.coding.terms.layers)
+                reason = f"{where} is {float(piece[first]):g}; expected at most ±{limit:g}"
+                raise RefusedContribution(self.name, reason)
+        for key, piece in pieces.items() if self.coding.terms.fewer == "refuse" else ():
+            if len(piece):
+                self.coding.clustered(piece, segments[key], self.me)
+        return pieces

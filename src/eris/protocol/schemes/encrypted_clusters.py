@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from eris.core.books import Books
+from eris.core.clustering import Codebook
 from eris.core.codings import pack_index
 from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
@@ -124,6 +125,15 @@ class EncryptedClusterCoding(EncryptingCoding):
         """What of a segment has a codebook of its own."""
         return cut(segment, self.terms.layers, self.terms.books)
 
+    def examine(self, piece: Vector, segment: Segment, client: int) -> None:
+        """Refuse a segment that could not be encrypted, before anything of its update leaves."""
+        if self.terms.fewer == "refuse":
+            self._clustered(piece, segment, client)
+
+    def _clustered(self, values: Vector, segment: Segment, client: int) -> tuple[Codebook, ...]:
+        terms, name = self.terms, self.agreement.view.members[client]
+        return codebooks_of(values, self.pieces(segment), terms.clusters, terms.fewer, name)
+
     def codebooks(self, segment: Segment) -> int:
         """Of a segment: what is encrypted for one opens with no other's key."""
         return len(self.pieces(segment))
@@ -133,9 +143,8 @@ class EncryptedClusterCoding(EncryptingCoding):
         draw: Callable[[], tuple[bytes, bytes]],
     ) -> SealedSegment:  # fmt: skip
         """Of each codebook κ and the centroids' ciphertexts, then the mapping."""
-        terms, name = self.terms, self.agreement.view.members[box.client]
         scale = self.scale(label.round)
-        found = codebooks_of(values, self.pieces(segment), terms.clusters, terms.fewer, name)
+        found = self._clustered(values, segment, box.client)
         books = []
         for number, book in enumerate(found):
             messages = scale.scaled(book.centroids, samples, box.client).tolist()
