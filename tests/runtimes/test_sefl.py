@@ -298,6 +298,8 @@ def test_a_client_opens_one_sum_a_segment_and_round_and_only_with_itself_in_it()
         sender.reveal(request(made, everyone - {2}, one))
     with pytest.raises(ErisError, match="sums of 2 clients; at least 3 are agreed"):
         sender.reveal(request(made, frozenset({1, 2}), one))
+    with pytest.raises(ErisError, match="sums of 1 clients; at least 3 are agreed"):
+        sender.reveal(request(made, frozenset({2, CLIENTS, 90, 91}), one))
     answer = sender.reveal(request(made, everyone, one))
     assert answer == (5).to_bytes(8, "big") == sender.reveal(request(made, everyone, one))
     with pytest.raises(ErisError, match="has opened other sums"):

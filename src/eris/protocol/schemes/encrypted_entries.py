@@ -305,9 +305,10 @@ class EntrySender(Sender):
         segment = self.agreement.segments(round).get(key)
         if segment is None or (round, key) not in self._asked or self.me not in request.included:
             raise ErisError("this client has nothing in the sums that it is asked to open")
+        clients = request.included & self.agreement.view_at(round).client_set
         least = self.agreement.enough(round)
-        if len(request.included) < least:
-            raise ErisError(f"sums of {len(request.included)} clients; at least {least} are agreed")
+        if len(clients) < least:
+            raise ErisError(f"sums of {len(clients)} clients; at least {least} are agreed")
         asked = hashlib.sha256(request.data).digest()
         if self._asked[round, key] not in (b"", asked):
             raise ErisError("this client has opened other sums of that segment and round")
