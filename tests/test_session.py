@@ -33,6 +33,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "fedavg-wc": {"clusters": 4},
     "enccluster": {"clusters": 2, "weight_range": 64.0, "fraction_bits": 8},
     "detrust": {"weight_range": 64.0, "fraction_bits": 8},
+    "sefl": {"key_bits": 256},
 }
 FAULTS = FaultPlan(seed=3, link=0.3, churn=0.2)
 
@@ -46,7 +47,7 @@ def session(name: str, rounds: int = 8, faults: FaultPlan | None = FAULTS) -> Se
     return federation.start(rounds, record=True, faults=faults)
 
 
-@pytest.mark.filterwarnings("ignore:EncCluster does not hide")
+@pytest.mark.filterwarnings("ignore:EncCluster does not hide", "ignore:SEFL's clients have one")
 @pytest.mark.parametrize("name", METHODS)
 def test_a_state_survives_its_file_and_a_training_goes_on_from_it(
     name: str, tmp_path: Path

@@ -53,7 +53,8 @@ class Federation:
 
     ``clients`` are trainers (see :mod:`eris.training`) or a population, ``initial`` is the flat
     model they start from, ``method`` says who sends what to whom. ``rule`` is a server rule or its
-    name. With ``sampled``, every round is that many clients drawn anew. Any further field of
+    name. With ``sampled``, every round is that many clients drawn anew. ``layers`` are the sizes of
+    the model's layers, for methods that cluster them one by one. Any further field of
     :class:`~eris.protocol.settings.Settings` may be given by name.
 
     >>> class Quadratic:
@@ -78,6 +79,7 @@ class Federation:
         samples: Sequence[int] | None = None,
         seed: int = 0,
         sampled: int | None = None,
+        layers: Sequence[int] = (),
         **settings: Any,
     ) -> None:
         if len(clients) == 0:
@@ -94,6 +96,7 @@ class Federation:
             expected = f"one for each of {len(clients)} clients"
             raise InvalidSetting("names", len(self.names), expected)
         self.seed, self.sampled = seed, sampled
+        self._layers = tuple(int(size) for size in layers)
         self._weights = [1] * len(clients) if samples is None else [int(s) for s in samples]
         self._sampling: Sampling | None = None
         self._shares: Level | None = None
@@ -148,7 +151,7 @@ class Federation:
         agreed = Settings(
             n=len(self.initial),
             plan=parts.plan,
-            scheme=parts.scheme.fitted(self.rule, self.initial),
+            scheme=parts.scheme.fitted(self.rule, self.initial, self._layers),
             secure=parts.secure,
             rule=self.rule,
             seed=self.seed,

@@ -10,7 +10,7 @@ from eris.audit.embeddings import embedding_errors, nearest, perfect_guess, proj
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.experiments.audits.mapping_cases import lloyd
+from eris.experiments.audits.mapping_cases import kmeans
 
 
 def drawn(name: str, *shape: int) -> Vector:
@@ -29,10 +29,10 @@ def test_the_projection_is_scikit_learns(components: int) -> None:
 
 def test_every_entry_becomes_the_nearest_centroid_of_the_aggregate() -> None:
     model, aggregate = drawn("model", 400), drawn("aggregate", 1_000)
-    centroids = lloyd(aggregate, 9)
+    centroids = kmeans(aggregate, 9)
     assert (np.diff(centroids) > 0).all()
     by_hand = centroids[np.abs(model[:, None] - centroids).argmin(axis=1)]
-    np.testing.assert_array_equal(perfect_guess(model, aggregate, 9, lloyd), by_hand)
+    np.testing.assert_array_equal(perfect_guess(model, aggregate, 9, kmeans), by_hand)
     np.testing.assert_array_equal(nearest(centroids, centroids), np.arange(9))
 
 

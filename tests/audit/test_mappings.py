@@ -18,8 +18,8 @@ from eris.core.streams import Stream
 from eris.experiments.audits.mapping_cases import (
     FRACTION_BITS,
     ClusteredClients,
+    kmeans,
     laplace_clients,
-    lloyd,
 )
 
 EQUAL, UNEQUAL = (1, 1, 1, 1), (40, 400, 90, 150)
@@ -173,18 +173,22 @@ def test_sums_of_those_sampled_are_read_with_what_all_could_have_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "coordinates", "share"),
-    [((1,) * 3, 270_000, 0.966), ((40, 400, 90, 150, 60, 220, 120, 300), 27_000, 0.963)],
+    ("samples", "coordinates", "error", "share"),
+    [
+        ((1,) * 3, 270_000, 3.04e-4, 0.969),
+        ((40, 400, 90, 150, 60, 220, 120, 300), 27_000, 2.54e-4, 0.973),
+    ],
     ids=["three", "unequal"],
 )
 def test_models_are_read_to_their_clustering_error(
-    samples: tuple[int, ...], coordinates: int, share: float
+    samples: tuple[int, ...], coordinates: int, error: float, share: float
 ) -> None:
+    """The design's table has 3.3e-4 and 0.966, with clusters that are farther from the optimum."""
     clients = laplace_clients(0, samples, coordinates)
     measures = clients.judged(clients.attacked())
     assert 0.95 * measures.bound < measures.rank <= measures.bound
-    assert measures.exact == measures.determined > 0.93 * measures.differences
-    assert measures.clustering.error == pytest.approx(3.4e-4, rel=0.1)
+    assert measures.exact == measures.determined > 0.9 * measures.differences
+    assert measures.clustering.error == pytest.approx(error, rel=0.02)
     # Tied clusters of a small client stay near; from a start at zero the error is 100 times this.
     assert measures.attack.error < 1.06 * measures.clustering.error
     assert measures.attack.explained == pytest.approx(share, abs=0.004)
@@ -226,12 +230,12 @@ def test_measures_are_of_squares() -> None:
     assert explained(truth, np.array([5, 3], np.float32), start) == pytest.approx(-3)
 
 
-def test_lloyd_comes_near_what_is_best_for_laplace() -> None:
+def test_kmeans_comes_near_what_is_best_for_laplace() -> None:
     """Panter and Dite (1951): the error of the best κ centroids is (∫ f^⅓)³ / 12κ², which is
     4.5/κ² of the variance for a Laplace density where κ is large."""
     uniform = Stream(0, "laplace").uniform(0, 200_000) - 0.5
     values = (-np.sign(uniform) * np.log1p(-2 * np.abs(uniform))).astype(np.float32)
-    centroids = lloyd(values, 64)
+    centroids = kmeans(values, 64)
     error = relative_error(values, centroids[nearest(values, centroids)])
     assert error == pytest.approx(4.5 / 64**2, rel=0.1)
 

@@ -61,7 +61,7 @@ def test_a_member_that_heard_no_contribution_takes_none_for_an_update() -> None:
             assert pieces.published.any()
 
 
-@pytest.mark.parametrize("name", ["enccluster", "detrust"])
+@pytest.mark.parametrize("name", ["enccluster", "detrust", "sefl"])
 def test_nobody_reads_a_single_encrypted_contribution(name: str) -> None:
     fit = fitted(name, 2)[0]
     assert fit.transcript is not None

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eris.core import clustering
-from eris.core.clustering import Codebook, clustered, clustered_pieces
+from eris.core.clustering import Codebook, clustered
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -232,17 +232,6 @@ def test_a_constant_has_two_centroids_for_a_codebook_has_two() -> None:
     book = clustered(np.full(3, 0.5, np.float32), 8, fewer="allow")
     assert book.centroids.tolist() == [0.5, 0.5]
     assert book.assignment.tolist() == [0, 0, 0]
-
-
-def test_pieces_are_clustered_each_on_its_own() -> None:
-    values = np.concatenate([normal(300), 100 * normal(200, 1)])
-    books = clustered_pieces(values, (300, 200), 16)
-    for book, piece in zip(books, (values[:300], values[300:]), strict=True):
-        assert_same_bits(book.centroids, clustered(piece, 16).centroids)
-    with pytest.raises(InvalidSetting, match=r"clusters of coordinates 300 to 301 is 16; expected"):
-        clustered_pieces(values[:302], (300, 2), 16)
-    with pytest.raises(InvalidSetting, match="sizes"):
-        clustered_pieces(values, (300, 199), 16)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

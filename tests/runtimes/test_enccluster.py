@@ -13,6 +13,7 @@ from eris.core.errors import ErisError
 from eris.core.fuse import HEAD_BYTES, Layout
 from eris.protocol.codec import encode
 from eris.protocol.enccluster import collecting
+from eris.protocol.enccluster.mapped import Box
 from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.enccluster.wire import write_statement
 from eris.protocol.messages import Contribution, Result, Reveal, RevealRequest
@@ -177,7 +178,7 @@ def empty_filter(data: bytes) -> bytes:
         (no_point, {}, "ciphertext 0"),
         (one_point_less, {}, "bytes"),
         (too_many, {}, "has 9 clusters; expected 2 to 8"),
-        (lambda data: b"", {}, "expected a codebook"),
+        (lambda data: b"", {}, "ends before codebook 0"),
         (all_ones, {"clusters": 5}, "which its book lacks"),
         (one_bit, {"coding": "sealed"}, "sealed index"),
         (empty_filter, {"coding": "filter16"}, "has no cluster for coordinate"),
@@ -191,6 +192,23 @@ def test_a_contribution_that_is_none_is_refused_by_name_and_the_others_go_on(
     (result,) = messages(fit, Result)
     assert result.included == frozenset(range(CLIENTS)) - {4}
     assert any(reason in text for text in fit.history[0].refused), fit.history[0].refused
+
+
+def test_a_client_whose_key_is_no_key_is_refused_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    between = Box.between
+
+    def refused(keys: Any, other: int, theirs: bytes, *about: Any) -> Box:
+        """As with a point of small order in client 4's place, which X25519 refuses."""
+        return between(keys, other, bytes(32) if other == 4 else theirs, *about)
+
+    monkeypatch.setattr(Box, "between", refused)
+    fit = fitted(rounds=1)[0]
+    (result,) = messages(fit, Result)
+    assert result.included == frozenset(range(CLIENTS)) - {4}
+    expected = "the exchange key of member 4 is no key"
+    assert any(expected in text for text in fit.history[0].refused), fit.history[0].refused
 
 
 @pytest.mark.parametrize(

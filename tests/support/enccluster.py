@@ -10,7 +10,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.protocol.enccluster.content import content, packed
+from eris.core.books import Books
+from eris.core.codings import pack_index
+from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt
 from eris.protocol.enccluster.labels import BookLabel
 from eris.protocol.enccluster.logarithms import LogarithmTable
@@ -32,6 +34,11 @@ def table() -> LogarithmTable:
 def known_bytes(*names: object) -> bytes:
     """32 bytes that follow from a name; they protect nothing."""
     return hashlib.sha256("/".join(map(str, names)).encode()).digest()
+
+
+def packed(mapping: NDArray[np.uint32], clusters: int) -> bytes:
+    """A mapping of one codebook as it is digested."""
+    return pack_index(mapping.astype(np.uint16), Books((len(mapping),), (clusters,)))
 
 
 @lru_cache(256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -33,7 +33,7 @@ def fitted(
     """A recorded training, who trained it, and what was agreed."""
     crowd = Crowd(CLIENTS, N, momentum=0.5) if crowd is None else crowd
     usual: dict[str, Any] = {"enccluster": SMALL | {"clusters": CLUSTERS}, "detrust": SMALL,
-             "fedavg-wc": {"clusters": CLUSTERS}}[name]  # fmt: skip
+             "fedavg-wc": {"clusters": CLUSTERS}, "sefl": {"key_bits": 256}}[name]  # fmt: skip
     samples = [crowd.samples(client) for client in range(len(crowd))]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
@@ -62,7 +62,7 @@ def in_clusters(weights: Vector) -> Vector:
 
 def plain_model(
     fit: Fit, crowd: Crowd, made: Federation, cut: Cut = in_clusters, start: Vector = START,
-    weigh: Callable[[int], int] | None = None,
+    weigh: Callable[[int], int] | None = None, layers: Sequence[int] = (N,),
 ) -> Vector:  # fmt: skip
     """The model by whole numbers and fractions alone, of the updates that were trained and of the
     sets that were published; nothing here has heard of ciphertexts."""
@@ -84,7 +84,10 @@ def plain_model(
             for client in result.included:
                 update = crowd.given[client, round][1][at]
                 sent = (x.astype(np.float64) - rate * update.astype(np.float64)).astype(np.float32)
-                sums += [_scaled(value, weigh(client), total) for value in cut(sent).tolist()]
+                layer = np.searchsorted(np.cumsum(layers), at, side="right")
+                for number in np.unique(layer):
+                    sent[layer == number] = cut(sent[layer == number])
+                sums += [_scaled(value, weigh(client), total) for value in sent.tolist()]
             included = sum(map(weigh, result.included))
             mean = (sums / 2.0**PLACES * (total / included)).astype(np.float32)
             direction = ((x.astype(np.float64) - mean.astype(np.float64)) / rate).astype(np.float32)

@@ -25,6 +25,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "fedavg-wc": {"clusters": 8},
     "enccluster": {"clusters": 8, "coding": "sealed", "weight_range": 64.0, "fraction_bits": 8},
     "detrust": {"weight_range": 64.0, "fraction_bits": 8},
+    "sefl": {"key_bits": 256},
 }
 
 

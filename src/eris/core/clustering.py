@@ -14,7 +14,6 @@ two centroids belongs to the lower one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,32 +92,6 @@ def clustered(
     centroids = np.empty(clusters, np.float32)
     _centroids(centroids, ordered, cuts)
     return Codebook(centroids, assignment)
-
-
-def clustered_pieces(
-    values: Vector,
-    sizes: Sequence[int],
-    clusters: int,
-    *,
-    fewer: Literal["refuse", "allow"] = "refuse",
-) -> tuple[Codebook, ...]:
-    """A codebook for each piece of a vector, for instance of each layer; refusals name the piece.
-
-    >>> [book.clusters for book in clustered_pieces(np.arange(9, dtype=np.float32), (4, 5), 3)]
-    [3, 3]
-    """
-    expected = f"sizes that add up to {len(values)} coordinates"
-    require(sum(sizes) == len(values), "sizes", tuple(sizes), expected)
-    books, start = [], 0
-    for piece, size in enumerate(sizes):
-        require(size >= 1, f"sizes[{piece}]", size, "at least 1 coordinate")
-        try:
-            books.append(clustered(values[start : start + size], clusters, fewer=fewer))
-        except InvalidSetting as refusal:
-            name = f"{refusal.name} of coordinates {start} to {start + size - 1}"
-            raise InvalidSetting(name, refusal.value, refusal.expected) from None
-        start += size
-    return tuple(books)
 
 
 def _cut(ordered: Vector, starts: Indices, clusters: int) -> Indices:

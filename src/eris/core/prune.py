@@ -52,14 +52,7 @@ class Prune:
         """Which coordinates of a whole update stay at the client; ties go to the lower index."""
         # NaN counts as nothing and infinity as the most: neither may let the others through.
         sizes: Vector = np.nan_to_num(np.abs(update), nan=0.0)
-        count = self._count(sizes)
-        if count == 0:
-            return np.zeros(len(update), bool)
-        least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
-        mask: NDArray[np.bool_] = sizes > least
-        ties = np.flatnonzero(sizes == least)
-        mask[ties[: count - int(mask.sum())]] = True
-        return mask
+        return largest(sizes, self._count(sizes))
 
     def _count(self, sizes: Vector) -> int:
         """How many of these magnitudes to withhold."""
@@ -92,3 +85,18 @@ class Prune:
         values = np.zeros(size, np.float32)
         values[sent[:size]] = np.frombuffer(encoded.data, "<f4", encoded.count, bitmap)
         return values
+
+
+def largest(sizes: Vector, count: int) -> NDArray[np.bool_]:
+    """Which are the ``count`` largest of some numbers; ties go to the lower index.
+
+    >>> largest(np.array([1, 3, 3, 3], np.float32), 2)
+    array([False,  True,  True, False])
+    """
+    if count == 0:
+        return np.zeros(len(sizes), bool)
+    least = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+    mask: NDArray[np.bool_] = sizes > least
+    ties = np.flatnonzero(sizes == least)
+    mask[ties[: count - int(mask.sum())]] = True
+    return mask

@@ -17,6 +17,7 @@ from eris.protocol.enccluster.mapped import MappingCoding, Policy
 from eris.protocol.schemes import EncryptedClusters
 from eris.protocol.schemes.clustered import Fewer
 from eris.protocol.schemes.declared import Average
+from eris.protocol.schemes.layers import BooksOf
 from eris.protocol.schemes.weights import Travelling
 from eris.protocol.view import View
 
@@ -31,7 +32,8 @@ class EncCluster:
     are at most ``weight_range`` in magnitude and have ``fraction_bits``; ``average`` weighs clients
     by their samples, or is plain. ``clusters_of`` weights, as in the paper, or of updates, which
     gives the server nearly all of them. ``fewer``: a model of fewer distinct values is allowed as
-    many clusters, or refused.
+    many clusters, or refused. ``books``: the model, or a shard of it, is clustered as a whole or
+    layer by layer.
 
     >>> EncCluster(clusters=16, aggregators=2).compose(["anna", "ben", "cleo"], [1, 1, 1]).plan
     RandomPlan(shards=2, rotate=0)
@@ -46,6 +48,7 @@ class EncCluster:
     average: Average = "samples"
     clusters_of: Travelling = "weights"
     fewer: Fewer = "allow"
+    books: BooksOf = "model"
     aggregators: int | None = None
     name: ClassVar[str] = "enccluster"
     paper: ClassVar[str] = (
@@ -58,7 +61,7 @@ class EncCluster:
         """The parts for these clients."""
         scheme = EncryptedClusters(
             self.weight_range, self.fraction_bits, self.average, self.colluders, self.clusters,
-            self.coding, self.policy, self.clusters_of, self.fewer,
+            self.coding, self.policy, self.clusters_of, self.fewer, self.books,
         )  # fmt: skip
         view, shards = owned(names, samples, self.aggregators)
         return Composition(view, RandomPlan(shards), scheme)

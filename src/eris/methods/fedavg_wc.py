@@ -13,6 +13,7 @@ from eris.methods.fedavg import FedAvg
 from eris.methods.method import Composition
 from eris.protocol.schemes import Clustered
 from eris.protocol.schemes.clustered import ClearCoding, Fewer
+from eris.protocol.schemes.layers import BooksOf
 from eris.protocol.schemes.weights import Travelling
 
 
@@ -22,7 +23,8 @@ class FedAvgWC:
 
     ``coding`` is how the mapping travels: a packed index, or a Huffman code. ``clusters_of`` says
     whether weights are clustered, as in the paper, or updates. Where a model has fewer distinct
-    values, ``fewer`` allows as many clusters, or refuses.
+    values, ``fewer`` allows as many clusters, or refuses. ``books``: the model is clustered as a
+    whole, or layer by layer.
 
     >>> str(FedAvgWC(clusters=16).compose(["anna", "ben"], [10, 20]).scheme)
     '16 clusters of weights, packed'
@@ -32,6 +34,7 @@ class FedAvgWC:
     coding: ClearCoding = "packed"
     clusters_of: Travelling = "weights"
     fewer: Fewer = "allow"
+    books: BooksOf = "model"
     name: ClassVar[str] = "fedavg-wc"
     paper: ClassVar[str] = (
         "Tsouvalas, Mohammadi, Balador, Ozcelebi, Flammini, Meratnia: EncCluster: scalable "
@@ -41,5 +44,5 @@ class FedAvgWC:
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-        scheme = Clustered(self.clusters, self.coding, self.clusters_of, self.fewer)
+        scheme = Clustered(self.clusters, self.coding, self.clusters_of, self.fewer, self.books)
         return replace(FedAvg().compose(names, samples), scheme=scheme)

@@ -24,6 +24,7 @@ from eris.methods.muffliato import Muffliato
 from eris.methods.priprune import PriPrune
 from eris.methods.privacy import LocalPrivacy
 from eris.methods.qdpsgd import QDPSGD1
+from eris.methods.sefl import SEFL
 from eris.methods.shatter import Shatter
 from eris.methods.soteria import SoteriaFL
 from eris.protocol.gossip.peer import GossipSettings
@@ -38,6 +39,7 @@ METHODS: Mapping[str, type[Method] | type[GossipMethod]] = {
         EncCluster,
         DeTrustFL,
         MaskedGrid,
+        SEFL,
         FedAvgLDP,
         SoteriaFL,
         PriPrune,

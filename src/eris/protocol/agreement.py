@@ -175,6 +175,8 @@ class Agreement:
         if largest is None and settings.scheme.whole_shards:
             largest = max(sizes)
         length = segment_length(max(sizes), largest)
+        if largest is None and settings.scheme.longest_segment is not None:
+            length = min(length, settings.scheme.longest_segment)
         # As many segments in every shard and turn, so that a segment's name outlives a rotation;
         # where sizes differ by one the last may be empty.
         count = -(-max(sizes) // length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import numpy as np
 import torch
@@ -30,6 +30,27 @@ def flatten(module: nn.Module, *, running_statistics: RunningStatistics = "refus
     Behind them are the running means and variances, if those are ``averaged``.
     """
     return FlatParameters(module, running_statistics).read().cpu().numpy()
+
+
+def layer_sizes(
+    module: nn.Module, *, running_statistics: RunningStatistics = "refuse"
+) -> tuple[int, ...]:
+    """How many values of the flat vector each layer has: a module's own parameters together.
+
+    Running statistics that are ``averaged`` are the last layer.
+
+    >>> layer_sizes(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)))
+    (8, 3)
+    """
+    flat = FlatParameters(module, running_statistics)
+    sizes = [place.stop - place.start for place in flat.places]
+    owners = [name.rpartition(".")[0] for name in flat.names]
+    found = [
+        sum(size for _, size in layer)
+        for _, layer in groupby(zip(owners, sizes, strict=True), lambda one: one[0])
+    ]
+    behind = len(flat) - flat.trained
+    return (*found, behind) if behind else tuple(found)
 
 
 def unflatten(

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eris.core.errors import InvalidSetting, RefusedContribution
-from eris.protocol.enccluster.content import content, packed
+from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt, encrypt_each
 from eris.protocol.enccluster.group import SHIFT, added, negated, of_public
 from eris.protocol.enccluster.labels import UnusableFresh
@@ -31,6 +31,7 @@ from support.enccluster import (
     key_of,
     known_bytes,
     member_keys,
+    packed,
     plain_sums,
     random_clients,
     table,

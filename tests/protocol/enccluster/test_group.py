@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ from eris.protocol.enccluster.group import (
     times_public,
     times_secret,
 )
-from eris.protocol.enccluster.paillier import SeflKey
+from eris.protocol.enccluster.paillier import PaillierPair
 
 PRIME = 2**256 - 2**32 - 977
 BASE = (
@@ -207,7 +208,7 @@ def test_without_the_extra_it_is_named(library_anew: None, monkeypatch: pytest.M
     with pytest.raises(MissingExtra, match=r"coincurve; run `pip install 'eris-fl\[crypto\]'`"):
         of_public(1)
     with pytest.raises(MissingExtra, match=r"gmpy2; run `pip install 'eris-fl\[crypto\]'`"):
-        SeflKey.drawn(256)
+        PaillierPair.drawn(256, os.urandom)
 
 
 def test_to_import_the_package_the_extra_is_not_needed() -> None:

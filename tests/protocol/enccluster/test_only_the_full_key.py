@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eris.protocol.enccluster import shares
-from eris.protocol.enccluster.content import content, packed
+from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt
 from eris.protocol.enccluster.group import ORDER, added, negated, parsed
 from eris.protocol.enccluster.labels import BookLabel
@@ -23,6 +23,7 @@ from support.enccluster import (
     Contributor,
     key_of,
     known_bytes,
+    packed,
     plain_sums,
     random_clients,
     statement_of,

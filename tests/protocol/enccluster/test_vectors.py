@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eris.protocol.enccluster.content import content, packed
+from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt, pad
 from eris.protocol.enccluster.group import (
     ORDER,
@@ -31,7 +31,7 @@ from eris.protocol.enccluster.sets import SetMember, SetStatement, contribution_
 from eris.protocol.enccluster.shares import KeyShare, ShareDesk, key_share, mask_info
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.labels import derived, prf
-from support.enccluster import table
+from support.enccluster import packed, table
 
 V: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
 EXAMPLES = pytest.mark.parametrize("example", V["examples"], ids=lambda one: one["name"])

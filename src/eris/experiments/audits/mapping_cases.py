@@ -19,6 +19,7 @@ from torch.nn import functional
 from eris.audit.embeddings import Cluster, nearest
 from eris.audit.mapping_measures import MappingMeasures, measured
 from eris.audit.mappings import Mappings, ReadCentroids, read_centroids
+from eris.core import clustering
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.data import load_digits
@@ -28,29 +29,15 @@ from eris.training.flat import flatten, unflatten
 FRACTION_BITS = 20
 LAYERS, LARGEST, SMALLEST = 19, 0.2, 0.03
 """Layers of equal size, and the deviation of the first and the last of them."""
-BINS, PASSES = 512, 1000
 
 
-def lloyd(values: Vector, clusters: int) -> Vector:
-    """One-dimensional k-means by Lloyd's passes, from where the cube root of the density says.
+def kmeans(values: Vector, clusters: int) -> Vector:
+    """The centroids of clients' codebooks.
 
-    >>> lloyd(np.array([0, 0.5, 5, 5.5, 6], np.float32), 2).tolist()
+    >>> kmeans(np.array([0, 0.5, 5, 5.5, 6], np.float32), 2).tolist()
     [0.25, 5.5]
     """
-    ordered = np.sort(values.astype(np.float64))
-    totals = np.concatenate([[0.0], np.cumsum(ordered)])
-    counts, edges = np.histogram(ordered, BINS)
-    mass = np.concatenate([[0.0], np.cumsum(np.cbrt(counts))])
-    found = np.interp((np.arange(clusters) + 0.5) / clusters * mass[-1], mass, edges)
-    for _ in range(PASSES):
-        inner = np.searchsorted(ordered, (found[1:] + found[:-1]) / 2)
-        bounds = np.concatenate([[0], inner, [len(ordered)]])
-        sizes = np.diff(bounds)
-        moved = np.where(sizes > 0, np.diff(totals[bounds]) / np.maximum(sizes, 1), found)
-        if np.array_equal(moved, found):
-            break
-        found = np.sort(moved)
-    return np.asarray(found, np.float32)
+    return clustering.clustered(values, clusters).centroids
 
 
 # -- what is clustered and summed -------------------------------------------------------------
@@ -97,7 +84,7 @@ def clustered(
     start: Vector,
     samples: Sequence[int],
     clusters: int,
-    cluster: Cluster = lloyd,
+    cluster: Cluster = kmeans,
 ) -> ClusteredClients:
     """Cluster every model, put its centroids into fixed point with its share, and add up."""
     centroids = np.stack([cluster(model, clusters) for model in models])
@@ -117,7 +104,7 @@ def laplace_clients(
     coordinates: int,
     clusters: int = 128,
     apart: float = 0.1,
-    cluster: Cluster = lloyd,
+    cluster: Cluster = kmeans,
 ) -> ClusteredClients:
     """Clients whose weights are those of a network with Laplace layers and normal deviations of
     their own, ``apart`` times as large as their layer's."""

@@ -26,8 +26,8 @@ from eris.core.errors import InvalidSetting, one_of
 from eris.experiments.audits.mapping_cases import (
     ClusteredClients,
     DigitsClients,
+    kmeans,
     laplace_clients,
-    lloyd,
 )
 from eris.experiments.audits.programs import asked, told
 from eris.training.torch import single_threaded
@@ -155,7 +155,7 @@ def guessed(clients: DigitsClients, weights: ClusteredClients) -> dict[str, dict
             weights.models[client],
             {
                 "paper's attacker": perfect_guess(
-                    weights.models[client], weights.aggregate, CLUSTERS, lloyd
+                    weights.models[client], weights.aggregate, CLUSTERS, kmeans
                 ),
                 "mappings and sums": found.model(client),
                 "aggregate clipped": found.clipped(client),

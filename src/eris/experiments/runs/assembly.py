@@ -46,6 +46,7 @@ from eris.runtimes.faults import FaultPlan
 from eris.session import Session
 from eris.tables import check_settings, mapping
 from eris.training.evaluation import evaluate, evaluate_ratings
+from eris.training.flat import layer_sizes
 from eris.training.population import Population, Trainers
 from eris.training.scaffold import ScaffoldTrainer, scaffold_initial, scaffold_model
 from eris.training.torch import flatten, single_threaded, torch_clients
@@ -183,6 +184,7 @@ def assemble(recipe: Recipe) -> Assembly:
     module = create_model(entry.name, recipe.seed, **made)
     _check_outputs(entry, module, samples)
     plain = flatten(module, running_statistics=recipe.training.running_statistics)
+    layers = layer_sizes(module, running_statistics=recipe.training.running_statistics)
     initial = scaffold_initial(plain) if recipe.training.scaffold else plain
     federation = Federation(
         _population(recipe, samples, module, step),
@@ -192,6 +194,7 @@ def assemble(recipe: Recipe) -> Assembly:
         samples=[len(part) for part in samples.parts],
         seed=recipe.seed,
         sampled=recipe.training.sampled,
+        layers=layers * (len(initial) // len(plain)),
         **agreed,
     )
     _check_statistics(recipe, federation)

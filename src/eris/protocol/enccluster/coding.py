@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.core.rules import ServerRule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.enccluster.collecting import KeyDesk
@@ -28,6 +29,7 @@ from eris.protocol.round.replying import Replying
 from eris.protocol.schemes import declared
 from eris.protocol.schemes.declared import Average
 from eris.protocol.schemes.halves import Answering, Tables
+from eris.protocol.schemes.layers import check_layers, place
 from eris.protocol.schemes.masked import refuse_order_statistics
 from eris.protocol.schemes.scheme import Desk, Scheme, Sender
 from eris.protocol.schemes.weights import Travelling, WeightCoding
@@ -50,12 +52,14 @@ class Encrypted(Scheme):
 
     ``average`` weighs clients by the samples that the view declares, or all alike. ``colluders``
     clients may be on an owner's side besides itself: the law of the set follows from that.
+    ``layers`` are the sizes of the model's layers, if they are known.
     """
 
     weight_range: float = MOST_RANGE
     fraction_bits: int = 20
     average: Average = "samples"
     colluders: int = 1
+    layers: tuple[int, ...] = field(default=(), kw_only=True)
     whole_shards: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
     in_step: ClassVar[str] = "nodes do not carry encrypted sums yet"
@@ -70,9 +74,14 @@ class Encrypted(Scheme):
         """Why clients must be the same in all rounds, if they must."""
         return declared.why_lasting(self.average)
 
+    def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
+        """With the model's layers."""
+        return replace(self, layers=layers)
+
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""
         refuse_order_statistics(settings)
+        check_layers(self.layers, settings.n)
 
     def check_view(self, view: View) -> None:
         """Refuse a view in which no set could be opened, or clients have no weights."""
@@ -87,17 +96,18 @@ class SealedSegment:
 
     data: bytes
     """All that travels."""
-    ciphertexts: bytes
+    ciphertexts: tuple[bytes, ...]
+    """Of each codebook."""
     mapping: bytes
-    scalars: ClientScalars
+    scalars: tuple[ClientScalars, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class ReceivedSegment:
     """A contribution as its owner reads it."""
 
-    book: ReceivedBook
-    ciphertexts: bytes
+    books: tuple[ReceivedBook, ...]
+    ciphertexts: tuple[bytes, ...]
     mapping: bytes
 
 
@@ -135,7 +145,14 @@ class EncryptingCoding(WeightCoding):
         self, books: Sequence[ReceivedBook], key: Sequence[int], label: BookLabel,
         table: LogarithmTable, bound: int,
     ) -> Integers:  # fmt: skip
-        """The sums of all coordinates."""
+        """The sums of all coordinates of a codebook."""
+
+    def examine(self, piece: Vector, segment: Segment, client: int) -> None:
+        """Refuse a segment that could not be encrypted, before anything of its update leaves."""
+
+    def codebooks(self, segment: Segment) -> int:
+        """Of a segment: what is encrypted for one opens with no other's key."""
+        return 1
 
     # -- what follows -------------------------------------------------------------------------
 
@@ -148,9 +165,13 @@ class EncryptingCoding(WeightCoding):
         return federation_name(settings.canonical.encode(), model, nonce)
 
     def label(self, round: int, segment: Segment) -> BookLabel:
-        """Of the one codebook of a segment and round."""
+        """Of the first codebook of a segment and round."""
         epoch = self.agreement.view_at(round).epoch
         return BookLabel(self.federation, epoch, round, segment.shard, segment.number)
+
+    def place(self, coordinate: int) -> str:
+        """What a coordinate of the model is called."""
+        return place(coordinate, self.terms.layers)
 
     def weight(self, samples: int) -> int:
         """S_i: what a client counts with this many samples."""

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from eris.core import kernels
 from eris.core.compress import Encoding
 from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
+from eris.protocol.enccluster.logarithms import Integers
 from eris.protocol.enccluster.mapped import Box
 from eris.protocol.enccluster.opening import NoLogarithm, ReceivedBook
 from eris.protocol.enccluster.sets import SetMember, SetStatement, contribution_digest
@@ -20,6 +23,7 @@ from eris.protocol.enccluster.shares import NoKey, RefusedShare, ShareDesk
 from eris.protocol.enccluster.wire import read_share, write_statement
 from eris.protocol.messages import Contribution, Payload
 from eris.protocol.schemes.scheme import Asking, Collector, Desk, Held
+from eris.protocol.secure.keys import RefusedKeys
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Segment
@@ -53,7 +57,7 @@ class EncryptedCollector(Collector):
         self._desk, self._round, self._segment, self._held = desk, round, segment, held
         self._encrypting = desk.coding
         self._label = desk.coding.label(round, segment)
-        self._books: dict[int, ReceivedBook] = {}
+        self._books: dict[int, tuple[ReceivedBook, ...]] = {}
         self._digests: dict[int, bytes] = {}
         self._weight = self.sample_steps = 0
         self._shares: ShareDesk | None = None
@@ -83,11 +87,14 @@ class EncryptedCollector(Collector):
         if client not in view.seating.known:
             raise RefusedContribution(view.members[client], "has no keys in this round's view")
         theirs = view.seating.known[client].exchange
-        box = Box.between(keys, client, theirs, client, self._label)
+        try:
+            box = Box.between(keys, client, theirs, client, self._label)
+        except RefusedKeys as refused:  # a certified key may still be a point of small order
+            raise RefusedContribution(view.members[client], str(refused)) from None
         found = coding.received(client, encoded.data, self._segment, box)
-        self._books[client] = found.book
+        self._books[client] = found.books
         self._digests[client] = contribution_digest(
-            self._label, client, (found.ciphertexts,), found.mapping
+            self._label, client, found.ciphertexts, found.mapping
         )
         weight = coding.weight(contribution.samples)
         self._weight += weight
@@ -112,7 +119,8 @@ class EncryptedCollector(Collector):
             for client in sorted(self._books)
         )
         statement = SetStatement(self._label.first, members)
-        self._shares = ShareDesk(statement, slots=self._encrypting.slots)
+        codebooks = self._encrypting.codebooks(self._segment)
+        self._shares = ShareDesk(statement, codebooks, self._encrypting.slots)
         data = write_statement(statement, statement.signed_by(keys))
         return Asking({one.client: data for one in members})
 
@@ -146,11 +154,8 @@ class EncryptedCollector(Collector):
         if self._asked.missing:
             return None
         coding, scale = self._encrypting, self._encrypting.scale(self._round)
-        books = [self._books[client] for client in sorted(self._books)]
         try:
-            (key,) = self._asked.key()
-            table = coding.table(scale.bound)
-            sums = coding.opened(books, key, self._label, table, scale.bound)
+            sums = self._opened(scale.bound)
         except (NoKey, NoLogarithm) as failed:
             self._note(f"{failed}; the result is withheld")
             return Asking({})
@@ -159,6 +164,17 @@ class EncryptedCollector(Collector):
             self._note(f"the mean is beyond ±{coding.largest_mean:g}; the result is withheld")
             return Asking({})
         return coding.publish(mean, self._round)
+
+    def _opened(self, bound: int) -> Integers:
+        """The sums of all coordinates, a codebook after another, each by its own key."""
+        table = self._encrypting.table(bound)
+        clients = sorted(self._books)
+        found = []
+        for number, key in enumerate(self._asked.key()):
+            books = [self._books[client][number] for client in clients]
+            label = self._label.of_book(number)
+            found.append(self._encrypting.opened(books, key, label, table, bound))
+        return np.concatenate(found)
 
     def abandon(self) -> None:
         """Shares are waited for no longer: the result is withheld, and says whose are missing."""

@@ -71,16 +71,18 @@ class EncryptingSender(WeightSender):
         """By segment: the values that are sent of an update, if all are in range."""
         pieces = super().prepare(update, samples, steps, round, replica)
         scale = self.coding.scale(round)
+        segments = self.agreement.segments(round)
         for key, piece in pieces.items():
             try:
                 scale.examine(self.me, piece, partial(self._place, round, key))
+                self.coding.examine(piece, segments[key], self.me)
             except RefusedContribution as refused:
                 raise RefusedContribution(self.name, refused.reason) from None
         self._samples = round, samples
         return pieces
 
     def _place(self, round: int, key: Key, at: int) -> str:
-        return f"coordinate {self.coding.coordinates(round, key, self.me)[at]}"
+        return self.coding.place(int(self.coding.coordinates(round, key, self.me)[at]))
 
     def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
         """What travels of a segment; made once."""
@@ -99,8 +101,9 @@ class EncryptingSender(WeightSender):
             piece, coding.weight(self._samples[1]), segment, label, box,
             lambda: (keys.process_secret, self._vault.fresh(round)),
         )  # fmt: skip
-        digest = contribution_digest(label, self.me, (sealed.ciphertexts,), sealed.mapping)
-        self._answerer.contributed(digest, (label,), (sealed.scalars,))
+        digest = contribution_digest(label, self.me, sealed.ciphertexts, sealed.mapping)
+        labels = [label.of_book(book) for book in range(len(sealed.scalars))]
+        self._answerer.contributed(digest, labels, sealed.scalars)
         return Payload(Encoded(Encoding.CIPHERTEXTS, len(piece), sealed.data))
 
     def over(self, round: int, key: Key) -> None:

@@ -8,6 +8,7 @@ from eris.core.prune import Prune
 from eris.protocol.schemes.clustered import Clustered
 from eris.protocol.schemes.dense import Dense
 from eris.protocol.schemes.encrypted_clusters import EncryptedClusters
+from eris.protocol.schemes.encrypted_entries import EncryptedEntries
 from eris.protocol.schemes.encrypted_weights import EncryptedWeights
 from eris.protocol.schemes.grid import Grid
 from eris.protocol.schemes.grouped import Grouped
@@ -21,7 +22,7 @@ from eris.protocol.schemes.scheme import Asking, Coding, Collector, Scheme, Send
 
 SCHEMES: tuple[type[Scheme], ...] = (
     Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent, Clustered,
-    EncryptedClusters, EncryptedWeights, Grid,
+    EncryptedClusters, EncryptedWeights, EncryptedEntries, Grid,
 )  # fmt: skip
 
 Basis = Literal["coordinates", "rotated"]
@@ -37,6 +38,7 @@ __all__ = [
     "Collector",
     "Dense",
     "EncryptedClusters",
+    "EncryptedEntries",
     "EncryptedWeights",
     "Grid",
     "Grouped",

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from eris.core.books import Books
+from eris.core.clustering import Codebook
+from eris.core.codings import pack_index
 from eris.core.errors import MalformedMessage, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.enccluster.coding import (
@@ -16,7 +18,7 @@ from eris.protocol.enccluster.coding import (
     ReceivedSegment,
     SealedSegment,
 )
-from eris.protocol.enccluster.content import content, packed
+from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt
 from eris.protocol.enccluster.group import POINT_BYTES
 from eris.protocol.enccluster.labels import BookLabel, UnusableFresh, extracted
@@ -31,13 +33,15 @@ from eris.protocol.enccluster.mapped import (
 )
 from eris.protocol.enccluster.opening import ReceivedBook, open_by_differences
 from eris.protocol.schemes.clustered import (
-    COUNT,
     Fewer,
     check_clusters,
     check_worth,
-    codebook_of,
-    read_count,
+    codebooks_of,
+    joined,
+    read_books,
+    write_books,
 )
+from eris.protocol.schemes.layers import BooksOf, LayerPiece, check_books, cut
 from eris.protocol.schemes.scheme import Coding
 from eris.protocol.schemes.weights import Travelling, check_travelling
 
@@ -61,7 +65,8 @@ class EncryptedClusters(Encrypted):
     """``clusters`` encrypted centroids of a segment's weights; ``coding`` and ``policy`` are how
     the mapping travels (:mod:`eris.protocol.enccluster.mapped`).
 
-    ``clusters_of`` and ``fewer`` are those of :class:`~eris.protocol.schemes.clustered.Clustered`.
+    ``clusters_of``, ``fewer`` and ``books`` are those of
+    :class:`~eris.protocol.schemes.clustered.Clustered`.
     """
 
     clusters: int = 128
@@ -69,6 +74,7 @@ class EncryptedClusters(Encrypted):
     policy: Policy = "exact"
     clusters_of: Travelling = "weights"
     fewer: Fewer = "allow"
+    books: BooksOf = "model"
     name: ClassVar[str] = "enccluster"
     unread: ClassVar[str] = (
         "what mappings and differences of centroids give whoever gets contributions is not read "
@@ -78,6 +84,7 @@ class EncryptedClusters(Encrypted):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_clusters(self.clusters, self.fewer)
+        check_books(self.books)
         check_travelling("clusters_of", self.clusters_of)
         MappingForm(self.coding, self.policy)
 
@@ -93,15 +100,16 @@ class EncryptedClusters(Encrypted):
 
     def at(self, agreement: Agreement) -> Coding:
         """This scheme at work."""
-        check_worth(agreement, self.clusters, each=POINT_BYTES)
+        check_worth(agreement, self.clusters, self.layers, self.books, each=POINT_BYTES)
         return EncryptedClusterCoding(self, agreement)
 
     def __str__(self) -> str:
-        return f"{self.clusters} encrypted clusters of {self.clusters_of}, {self.coding}"
+        of = " of each layer" if self.books == "layer" else ""
+        return f"{self.clusters} encrypted clusters{of} of {self.clusters_of}, {self.coding}"
 
 
 class EncryptedClusterCoding(EncryptingCoding):
-    """EncCluster at work: one codebook a segment, all of it under one pad."""
+    """EncCluster at work: all of a codebook is under one pad."""
 
     terms: EncryptedClusters
 
@@ -113,44 +121,60 @@ class EncryptedClusterCoding(EncryptingCoding):
         """How a mapping travels."""
         return MappingForm(self.terms.coding, self.terms.policy)
 
+    def pieces(self, segment: Segment) -> tuple[LayerPiece, ...]:
+        """What of a segment has a codebook of its own."""
+        return cut(segment, self.terms.layers, self.terms.books)
+
+    def examine(self, piece: Vector, segment: Segment, client: int) -> None:
+        """Refuse a segment that could not be encrypted, before anything of its update leaves."""
+        if self.terms.fewer == "refuse":
+            self._clustered(piece, segment, client)
+
+    def _clustered(self, values: Vector, segment: Segment, client: int) -> tuple[Codebook, ...]:
+        terms, name = self.terms, self.agreement.view.members[client]
+        return codebooks_of(values, self.pieces(segment), terms.clusters, terms.fewer, name)
+
+    def codebooks(self, segment: Segment) -> int:
+        """Of a segment: what is encrypted for one opens with no other's key."""
+        return len(self.pieces(segment))
+
     def sealed(
         self, values: Vector, samples: int, segment: Segment, label: BookLabel, box: Box,
         draw: Callable[[], tuple[bytes, bytes]],
     ) -> SealedSegment:  # fmt: skip
-        """κ, the centroids' ciphertexts, the mapping."""
-        terms, name = self.terms, self.agreement.view.members[box.client]
-        book = codebook_of(values, terms.clusters, terms.fewer, name)
-        messages = self.scale(label.round).scaled(book.centroids, samples, box.client).tolist()
-        said = content(messages, packed(as_indices(book.assignment), book.clusters))
-        while True:
-            secret, fresh = draw()
-            try:
-                scalars = ClientScalars.drawn(secret, fresh, label, said, self.slots)
-                ciphertexts = encrypt(messages, label, scalars)
-                break
-            except UnusableFresh:  # with probability 2^−250
-                continue
-        nonce = mapping_nonce(extracted(secret + fresh), label, said)
-        books = Books((len(values),), (book.clusters,))
-        mapping = self.form.written(book.assignment, books, _first(segment), box, nonce)
-        data = b"".join((book.clusters.to_bytes(COUNT, "little"), ciphertexts, mapping))
-        return SealedSegment(data, ciphertexts, mapping, scalars)
+        """Of each codebook κ and the centroids' ciphertexts, then the mapping."""
+        scale = self.scale(label.round)
+        found = self._clustered(values, segment, box.client)
+        books = []
+        for number, book in enumerate(found):
+            messages = scale.scaled(book.centroids, samples, box.client).tolist()
+            own = Books((len(book.assignment),), (book.clusters,))
+            said = content(messages, pack_index(book.assignment, own))
+            books.append(_encrypted(messages, label.of_book(number), said, draw, self.slots))
+        contents = b"".join(one.content for one in books)
+        nonce = mapping_nonce(books[0].extracted, label, contents)
+        mapping = self.form.written(*joined(found), _first(segment), box, nonce)
+        ciphertexts = tuple(one.ciphertexts for one in books)
+        data = write_books(ciphertexts, POINT_BYTES) + mapping
+        return SealedSegment(data, ciphertexts, mapping, tuple(one.scalars for one in books))
 
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""
-        count = read_count(data, self.terms.clusters)
-        start = COUNT + POINT_BYTES * count
-        ciphertexts, mapping = data[COUNT:start], data[start:]
-        books = Books((segment.size,), (count,))
         name = self.agreement.view.members[client]
         try:
+            pieces = self.pieces(segment)
+            found, books, rest = read_books(data, pieces, self.terms.clusters, POINT_BYTES)
+            ciphertexts, mapping = tuple(map(bytes, found)), bytes(rest)
             indices = as_indices(self.form.read(mapping, books, _first(segment), box))
-            book = ReceivedBook.read(client, ciphertexts, count, indices)
+            read = tuple(
+                ReceivedBook.read(client, points, clusters, indices[where])
+                for points, (where, clusters) in zip(ciphertexts, books, strict=True)
+            )
         except MalformedMessage as broken:
             raise RefusedContribution(name, str(broken)) from None
         except RefusedContribution as refused:
             raise RefusedContribution(name, refused.reason) from None
-        return ReceivedSegment(book, ciphertexts, mapping)
+        return ReceivedSegment(read, ciphertexts, mapping)
 
     def opened(
         self, books: Sequence[ReceivedBook], key: Sequence[int], label: BookLabel,
@@ -162,3 +186,26 @@ class EncryptedClusterCoding(EncryptingCoding):
 
 def _first(segment: Segment) -> int:
     return int(segment.coordinates[0])
+
+
+class _Encrypted(NamedTuple):
+    """A codebook that is encrypted, and what of its secrets the mapping's nonce follows from."""
+
+    ciphertexts: bytes
+    scalars: ClientScalars
+    content: bytes
+    extracted: bytes
+
+
+def _encrypted(
+    messages: list[int], label: BookLabel, said: bytes, draw: Callable[[], tuple[bytes, bytes]],
+    slots: int,
+) -> _Encrypted:  # fmt: skip
+    while True:
+        secret, fresh = draw()
+        try:
+            scalars = ClientScalars.drawn(secret, fresh, label, said, slots)
+            ciphertexts = encrypt(messages, label, scalars)
+            return _Encrypted(ciphertexts, scalars, said, extracted(secret + fresh))
+        except UnusableFresh:  # with probability 2^−250
+            continue

@@ -61,14 +61,15 @@ class EncryptedWeightCoding(EncryptingCoding):
             try:
                 scalars = ClientScalars.drawn(*draw(), label, said, self.slots)
                 ciphertexts = encrypt_each(messages, label, scalars)
-                return SealedSegment(ciphertexts, ciphertexts, b"", scalars)
+                return SealedSegment(ciphertexts, (ciphertexts,), b"", (scalars,))
             except UnusableFresh:  # with probability 2^−250
                 continue
 
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""
         try:
-            return ReceivedSegment(ReceivedBook.read_each(client, data, segment.size), data, b"")
+            book = ReceivedBook.read_each(client, data, segment.size)
+            return ReceivedSegment((book,), (data,), b"")
         except RefusedContribution as refused:
             name = self.agreement.view.members[client]
             raise RefusedContribution(name, refused.reason) from None

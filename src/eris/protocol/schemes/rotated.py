@@ -43,7 +43,7 @@ class Rotated(Masked):
         """Whole blocks of what is rotated."""
         return rotated_size(n)
 
-    def fitted(self, rule: ServerRule, initial: Vector) -> Scheme:
+    def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
         """With the usual limit, if the rule has momentum; two digits of it are agreed on."""
         if self.limit is not None or not isinstance(rule, FedAvgM):
             return self

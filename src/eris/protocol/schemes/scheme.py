@@ -66,6 +66,8 @@ class Scheme:
     """Whether members have keys that a view states."""
     whole_shards: ClassVar[bool] = False
     """Whether a segment is a whole shard, where settings do not say how long it is."""
+    longest_segment: ClassVar[int | None] = None
+    """Coordinates of the longest segment, where settings do not say how long it is."""
 
     @property
     def shifted(self) -> bool:
@@ -85,8 +87,11 @@ class Scheme:
         """The coordinates of what is cut, sent and replicated, for a model of ``n``."""
         return n
 
-    def fitted(self, rule: ServerRule, initial: Vector) -> Scheme:
-        """With what follows from the rule and the model to start from, where it was not said."""
+    def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
+        """With what follows from the rule and the model to start from, where it was not said.
+
+        ``layers`` are the sizes of the model's layers in order, if they are known.
+        """
         return self
 
     def caution(self, settings: Settings) -> str:
