@@ -255,7 +255,8 @@ def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
         raise InvalidSetting("standing", "without a view", "one, to begin in")
     # Settings are checked against a view in which all members are there.
     members = views[-1].view.members
-    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
+    samples = (1,) * len(members) if settings.scheme.weighed else None
+    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards, samples)
     agreement = Agreement(settings, everyone, majority=True)
     agreement.schedule(views)
     return agreement

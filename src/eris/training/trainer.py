@@ -49,7 +49,8 @@ class Learner(Trainer, Protocol):
 
     ``update`` may also return a plain ``(update, samples, metrics)`` (:func:`as_update`). A learner
     may have ``evaluate(parameters)``, which returns metrics of a model; all metrics stay with the
-    node.
+    node. Its ``samples``, a number, are what a node declares where the method weighs clients by
+    what they declare; no update then may claim more.
     """
 
     def initial(self) -> Vector:

@@ -26,7 +26,7 @@ class Mnist:
     ) -> None:
         data, module = _data(), lenet5(seed)
         part = iid(len(data.train_images), members, samples, seed)[member]
-        self._module, self._start = module, flatten(module)
+        self._module, self._start, self.samples = module, flatten(module), samples
         # A node normalises what it trains on, not all sixty thousand images.
         self.trainer = TorchTrainer(
             module,

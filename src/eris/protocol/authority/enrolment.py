@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import ErisError
 from eris.protocol.secure.certified import KeyStatement
 
@@ -78,7 +79,8 @@ class Entry:
 
     ``incarnation`` counts its starts, ``round`` is the highest it has reported, ``through`` the
     last it was permitted to publish in, and its lease runs out when the clock shows ``expires``.
-    ``keys`` are the newest it has stated, where there are secure sums. ``renewals`` is the number
+    ``samples`` are what it has declared, 0 if nothing. ``keys`` are the newest it has stated,
+    where there are secure sums. ``renewals`` is the number
     of its last renewal in this start, which only this start of the directory remembers.
     """
 
@@ -88,6 +90,7 @@ class Entry:
     client: bool
     aggregator: bool
     max_share: float
+    samples: int = 0
     incarnation: int = 1
     through: int = 0
     round: int = 0
@@ -115,6 +118,9 @@ class Entry:
         if not 0 < self.max_share <= 1:
             share = f"max_share of {self.name} is {self.max_share}"
             raise Refused(f"{share}; expected a share in (0, 1]")
+        if not 0 <= self.samples <= MOST_SAMPLES:
+            samples = f"samples of {self.name} are {self.samples}"
+            raise Refused(f"{samples}; expected at most {MOST_SAMPLES}")
 
     def check_key(self, fingerprint: str) -> None:
         """Refuse whoever has the name but not the key."""

@@ -73,6 +73,11 @@ class Scheme:
         return False
 
     @property
+    def weighed(self) -> bool:
+        """Whether a view declares every client's samples, which its weight goes by."""
+        return False
+
+    @property
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.shifted

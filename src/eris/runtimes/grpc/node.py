@@ -79,6 +79,9 @@ class NetworkNode:
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
         if self.agreed.noise is not None and settings.node.client:
             check_learner(self.learner, self.agreed.noise, self.initial)
+        self._samples = 0
+        if self.agreed.scheme.weighed and settings.node.client:
+            self._samples = learners.declared_samples(self.learner)
         rehearse(self.agreed)
         self._privacy: NodePrivacy | None = None
         self._keys: NodeKeys | None = None
@@ -222,6 +225,7 @@ class NetworkNode:
                 client=node.client,
                 aggregator=node.aggregator,
                 max_share=node.max_share,
+                samples=self._samples,
                 keys=None if self._keys is None else self._keys.statement,
             )
         )
@@ -238,6 +242,8 @@ class NetworkNode:
 
     def _believed(self, standing: Standing) -> Standing:
         """What the authority says, with the keys alone that this node has found right."""
+        if self.agreed.scheme.weighed and any(one.view.samples is None for one in standing.views):
+            raise ErisError("the authority gives views without samples, which weigh clients here")
         return standing if self._keys is None else self._keys.checked(standing)
 
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:

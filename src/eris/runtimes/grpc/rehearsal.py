@@ -56,7 +56,8 @@ def _round(agreed: Settings, count: int) -> None:
     names = tuple(f"member-{number}" for number in range(count))
     owners = tuple(shard % count for shard in range(agreed.plan.shards))
     vaults, seating = _secured(agreed, names, owners)
-    view = View(names, tuple(range(count)), owners, None, 1, seating)
+    samples = (1,) * count if agreed.scheme.weighed else None
+    view = View(names, tuple(range(count)), owners, samples, 1, seating)
     standings = [
         Standing(me, (Scheduled(view, 1),), names, LOOKAHEAD, 0, held=LOOKAHEAD)
         for me in range(count)
