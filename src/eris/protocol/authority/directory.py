@@ -29,6 +29,7 @@ from eris.protocol.authority.enrolment import (
     NotYet,
     OldKeys,
     Refused,
+    check_server,
 )
 from eris.protocol.authority.history import History, Mark, OldCopy
 from eris.protocol.authority.seating import seated
@@ -71,12 +72,13 @@ class Directory:
     """The one authority over a federation's epochs.
 
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
-    member is away after ``lease`` seconds of silence. With fewer than ``least_clients`` nothing can
-    be published: there is no new view until they are back, for every one costs rounds. A view has
+    member is away after ``lease`` seconds of silence. With fewer than ``least_clients``, or nobody
+    who may own a shard, nothing can be published: there is no new view until they are back, for
+    every one costs rounds. A view has
     at most ``most_clients``; who joins beyond them follows. With ``seats`` (secure sums) members
     join with keys, and views say who helps each shard. Where clients are ``weighed``, they join
-    with their samples, which views declare. ``entropy`` are random characters that nobody else has,
-    new ones for every start.
+    with their samples, which views declare. ``central``: one member alone may aggregate.
+    ``entropy`` are random characters that nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
@@ -99,6 +101,7 @@ class Directory:
         most_clients: int = MOST_MEMBERS,
         seats: int = 0,
         weighed: bool = False,
+        central: bool = False,
         entropy: str,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
@@ -116,7 +119,7 @@ class Directory:
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
         self.least_clients, self.most_clients, self.seats = least_clients, most_clients, seats
-        self.weighed = weighed
+        self.weighed, self.central = weighed, central
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
         self.stale = ""
@@ -164,6 +167,8 @@ class Directory:
             raise Refused(f"the federation has {MOST_MEMBERS} members and takes no more")
         if charter != self.charter:
             raise Refused(f"{name} has other settings: {self._departures(charter, self.charter)}")
+        if self.central:
+            check_server(entry, self._members)
         if self.weighed and client and not samples:
             raise Refused(f"{name} declares no samples; this federation weighs clients by them")
         if self.seats:
@@ -443,6 +448,8 @@ class Directory:
             return False
         names = tuple(member.name for member in self._members)
         owners = assign(self.sizes, self._candidates())
+        if {*owners} == {NOBODY}:
+            return False
         epoch = self._views[-1].view.epoch if self._views else 0
         seating = self._seating(owners)
         samples = tuple(self._members[c].samples for c in clients) if self.weighed else None

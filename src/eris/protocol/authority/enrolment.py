@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -200,6 +201,16 @@ class Entry:
             "" if self.keys is None else self.keys.party(),
             keys_from,
         )
+
+
+def check_server(entry: Entry, members: Sequence[Entry]) -> None:
+    """Refuse a second aggregator where there is one server: nobody takes over from it."""
+    for other in members if entry.aggregator else ():
+        if other.aggregator and other.presence != "left" and other.name != entry.name:
+            raise Refused(
+                f"{entry.name} may not aggregate: {other.name} is the one aggregation server of "
+                f"this federation; set node.aggregator = false"
+            )
 
 
 def check_statement(name: str, keys: KeyStatement) -> None:

@@ -94,6 +94,10 @@ class Scheme:
         """With what follows from the rule and the model to start from, where it was not said."""
         return self
 
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return self
+
     def caution(self, settings: Settings) -> str:
         """What a user should know before training with it."""
         return ""
