@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.rules import RULES, ServerRule, server_rule
 from eris.methods.eris import ERIS
-from eris.methods.method import Composition, GossipMethod, Method
+from eris.methods.method import Composition, GossipMethod
 from eris.methods.registry import METHODS, create
 from eris.named import is_named
 from eris.protocol.secure.charges import data_name
@@ -24,7 +24,9 @@ from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
 from eris.tables import UNSET, Table, check_settings, setting
 
-AS_IN_ERIS = ("kept_fraction", "basis", "limit", "mask_groups", "ring_bytes", "colluders")
+AS_IN_ERIS = (
+    "kept_fraction", "compressor", "basis", "limit", "mask_groups", "ring_bytes", "colluders",
+)  # fmt: skip
 """Keys of [federation] that ERIS has under the same names."""
 OF_ERIS = {
     *AS_IN_ERIS, "shards", "secure_sums", "epsilon", "delta", "protects", "clip", "sampling_rate",
@@ -157,6 +159,10 @@ class FederationTable(Table):
         "Share of the coordinates that travel (rand-p).",
         default=None, empty="no compression", example=0.05,
     )  # fmt: skip
+    compressor: str | None = setting(
+        "Another way to make updates small: qsgd:LEVELS, uniform:BITS, natural or rand-k:COUNT.",
+        default=None, empty="none, or rand-p by kept_fraction", example="qsgd:16",
+    )  # fmt: skip
     basis: Literal["coordinates", "rotated"] | None = setting(
         "What kept_fraction is a share of: the model's coordinates, with shifted compression, or "
         "rotated ones.",
@@ -270,14 +276,13 @@ class FederationTable(Table):
     def parts(self, clients: int, shards: int = 1) -> Composition:
         """What the method is made of for so many clients, and for eris shards; or why nodes cannot
         carry it."""
-        method: Method | GossipMethod
+        options = dict(self.method_options)
         if self.method == ERIS.name:
             same = {name: getattr(self, name) for name in AS_IN_ERIS}
-            method = ERIS(aggregators=shards, secure=self.secure_sums, **same)
-        else:
-            known = METHODS.get(self.method)
-            options = check_settings(known, self.method_options) if known else {}
-            method = create(self.method, **options)
+            options = {"aggregators": shards, "secure": self.secure_sums, **same}
+        elif self.method in METHODS:
+            options = check_settings(METHODS[self.method], options)
+        method = create(self.method, **options)
         if isinstance(method, GossipMethod):
             raise InvalidSetting("method", self.method, "an aggregating one: nodes do not gossip")
         names = [f"client-{number}" for number in range(max(clients, shards))]
