@@ -74,7 +74,6 @@ class Clustered(Scheme):
     layers: tuple[int, ...] = ()
     name: ClassVar[str] = "clustered"
     whole_shards: ClassVar[bool] = True
-    in_step: ClassVar[str] = "nodes do not cluster weights yet"
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.fewer)
@@ -91,6 +90,10 @@ class Clustered(Scheme):
     def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
         """With the model's layers."""
         return replace(self, layers=layers)
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return replace(self, clusters=min(self.clusters, 4), fewer="allow")
 
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""

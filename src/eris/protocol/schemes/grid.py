@@ -103,7 +103,7 @@ class Grid(Scheme):
         """Why clients must be the same in all rounds, if they must."""
         return declared.why_lasting(self.average)
 
-    def fitted(self, rule: ServerRule, initial: Vector) -> Scheme:
+    def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
         """With the range that goes with the rule, where it was not said."""
         if self.range is not None:
             return self

@@ -75,6 +75,11 @@ class Scheme:
         return False
 
     @property
+    def weighed(self) -> bool:
+        """Whether a view declares every client's samples, which its weight goes by."""
+        return False
+
+    @property
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.shifted
@@ -92,6 +97,10 @@ class Scheme:
 
         ``layers`` are the sizes of the model's layers in order, if they are known.
         """
+        return self
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
         return self
 
     def caution(self, settings: Settings) -> str:
