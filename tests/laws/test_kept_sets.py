@@ -60,6 +60,21 @@ def test_the_plan_does_not_change_the_kept_set(plan: ShardPlan) -> None:
     assert np.array_equal(np.sort(np.concatenate(found)), np.flatnonzero(members(kept)))
 
 
+@pytest.mark.parametrize("n", [5000, 7 * 512])
+@pytest.mark.parametrize(
+    "plan", [RandomPlan(7), RandomPlan(1), ContiguousPlan(3), WeightedPlan((1, 2, 3))]
+)
+def test_a_piece_of_a_shard_keeps_what_its_coordinates_say(plan: ShardPlan, n: int) -> None:
+    kept, shard_map = RandP(0.1).kept(n, Stream(1, "mask")), plan.at(n)
+    for shard in range(shard_map.shards):
+        size = shard_map.size(shard)
+        for start, stop in ((0, size), (0, 0), (3, size // 2), (size // 2, size), (size, size)):
+            inside = shard_map.coordinates(shard, start, stop)
+            places, coordinates = shard_map.kept(shard, start, stop, kept.bits)
+            assert np.array_equal(places, np.flatnonzero(members(kept)[inside]))
+            assert np.array_equal(coordinates, inside[places])
+
+
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(1, 2000), st.integers(1, 2000), st.floats(0.001, 1), st.integers(0, 99))
 def test_a_longer_vector_keeps_the_same_beginning(

@@ -258,6 +258,39 @@ def coordinates_of_blocks(
 
 
 @compiled
+def kept_of_blocks(
+    places: NDArray[np.int64],
+    coordinates: NDArray[np.int64],
+    bits: NDArray[np.uint64],
+    origin: int,
+    quotients: NDArray[np.int64],
+    remainders: NDArray[np.int64],
+    blocks: int,
+    tables: NDArray[np.unsignedinteger],
+    rows: NDArray[np.uint8],
+    first_block: int,
+    shard: int,
+    low: int,
+    high: int,
+) -> int:
+    """Of shard-local coordinates low … high of one shard those whose bit is set: positions from
+    ``low`` on, and global coordinates. Returns how many; one more of each is written."""
+    found = 0
+    for b in range(rows.shape[0]):
+        first, _, slot, relative, take = run_in_block(
+            quotients, remainders, blocks, first_block + b, shard, low, high
+        )
+        if take <= 0:
+            continue
+        slots = tables[rows[b], slot : slot + take]
+        for i in range(take):
+            coordinate = origin + first + np.int64(slots[i])
+            places[found], coordinates[found] = relative + i, coordinate
+            found += (bits[coordinate >> 6] >> np.uint64(coordinate & 63)) & np.uint64(1)
+    return found
+
+
+@compiled
 def add_weighted(total: NDArray[np.int64], values: Vector, weight: int, scale: float) -> None:
     """total += weight · round(values · scale), ties to even."""
     for i in range(values.shape[0]):

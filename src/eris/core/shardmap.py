@@ -160,6 +160,22 @@ class Stratum:
             )  # fmt: skip
         return out
 
+    def kept(
+        self, shard: int, low: int, high: int, bits: NDArray[np.uint64]
+    ) -> tuple[Indices, Indices]:
+        """:meth:`coordinates` whose bit is set: their positions among all, and they themselves."""
+        places, found = np.empty(high - low + 1, np.int64), np.empty(high - low + 1, np.int64)
+        if self.tables is None or low >= high:
+            coordinates = self.coordinates(shard, low, high)
+            places = places[: kernels.kept_positions(places, coordinates, bits)].copy()
+            return places, coordinates[places]
+        first, stop = self._block_of(shard, low), self._block_of(shard, high - 1) + 1
+        count = kernels.kept_of_blocks(
+            places, found, bits, self.origin, self._quotients, self._remainders, self.blocks,
+            self.tables, self._rows(first, stop), first, shard, low, high,
+        )  # fmt: skip
+        return places[:count].copy(), found[:count].copy()
+
 
 @dataclass(frozen=True)
 class Route:
@@ -296,6 +312,28 @@ class ShardMap:
             parts.append(stratum.coordinates(label, low, high))
             before += size
         return np.concatenate(parts)
+
+    def kept(
+        self, shard: int, start: int, stop: int, bits: NDArray[np.uint64]
+    ) -> tuple[Indices, Indices]:
+        """Of coordinates start … stop of one shard those whose bit is set: their positions among
+        all of these, and where they lie in the whole vector.
+
+        >>> from eris.core.shards import ContiguousPlan
+        >>> bits = np.array([0b1010], np.uint64)
+        >>> [found.tolist() for found in ContiguousPlan(2).at(5, seed=0).kept(1, 0, 3, bits)]
+        [[1], [3]]
+        """
+        label, (start, stop) = self._label(shard), self._inside(shard, start, stop)
+        parts, before, at = [], 0, 0
+        for stratum in self.strata:
+            size = stratum.size(label)
+            low, high = (min(max(edge - before, 0), size) for edge in (start, stop))
+            places, coordinates = stratum.kept(label, low, high, bits)
+            parts.append((places + at, coordinates))
+            before, at = before + size, at + high - low
+        places, coordinates = (np.concatenate(found) for found in zip(*parts, strict=True))
+        return places, coordinates
 
     def split(self, vector: Vector, start: int = 0, stop: int | None = None) -> list[Vector]:
         """Every shard of the vector in one pass, or of every shard the piece start … stop."""

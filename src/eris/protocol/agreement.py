@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
@@ -55,6 +56,11 @@ class Segment:
     def coordinates(self) -> Indices:
         """Where in a whole vector the segment's coordinates are."""
         return self.shard_map.coordinates(self.shard, self.start, self.stop)
+
+    def kept(self, bits: NDArray[np.uint64]) -> tuple[Indices, Indices]:
+        """The segment's coordinates with their bit set: where in it, and where in a whole vector
+        they are."""
+        return self.shard_map.kept(self.shard, self.start, self.stop, bits)
 
     @cached_property
     def _route(self) -> Route:

@@ -180,9 +180,8 @@ class MaskCoding(Coding):
         name = (round, self.who(round, client), key)
         if name not in self._within:
             self._forget(round)
-            coordinates = self.agreement.segments(round)[key].coordinates
-            places = self.kept(round, client).among(coordinates)
-            self._within[name] = places, coordinates[places]
+            segment = self.agreement.segments(round)[key]
+            self._within[name] = segment.kept(self.kept(round, client).bits)
         return self._within[name]
 
     def layout(self, round: int, client: int) -> tuple[Indices, Indices]:
