@@ -25,6 +25,7 @@ from eris.protocol.secure.simulated import Opener
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
+from eris.runtimes.faults import FaultPlan
 from eris.session import Fit
 from eris.testing import assert_same_bits, initial_model
 from support.crowd import Crowd
@@ -336,3 +337,15 @@ def test_a_view_that_grew_too_large_or_lacks_samples_is_not_trained_in() -> None
     coding = agreement_of().coding
     assert isinstance(coding, GridCoding)
     assert coding.largest_mean > FixedPoint().value_range
+
+
+def test_on_the_clock_the_model_and_its_units_are_the_same() -> None:
+    """Messages come late, twice and in any order; members are the network's own machines."""
+    shuffled = FaultPlan(seed=1, delay=0.5, duplicate=0.2, longest_delay=1.5)
+    patient = {"close_after": 30.0, "catch_up_after": 40.0}
+    clock = federation(patient, average="plain", aggregators=4).start(3, faults=shuffled)
+    step = federation(patient, average="plain", aggregators=4).start(3)
+    for _ in range(3):
+        clock.step()
+        step.step()
+    assert_same_bits(clock.model, step.model)

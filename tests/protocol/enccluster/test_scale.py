@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eris.core.errors import InvalidSetting, RefusedContribution
-from eris.protocol.enccluster.scale import MOST_SAMPLES, CentroidScale
+from eris.core.grid import MOST_SAMPLES
+from eris.protocol.enccluster.scale import CentroidScale
 
 WEIGHTS = st.floats(-1.5, 1.5, width=32)
 SAMPLES = st.lists(st.integers(1, MOST_SAMPLES), min_size=1, max_size=8)

@@ -52,7 +52,7 @@ NOT_HIDDEN = (
     "EncCluster does not hide your model from the server: from what every client sends, the server "
     "can compute each client's clustered weights. Against those who watch the network it is TLS or "
     "the sealed index that protects you, not the encryption of the centroids. If the server must "
-    "not see your model, use secure sums."
+    "not see your model, use secure sums (the method grid)."
 )
 UPDATES_CLUSTERED = (
     "Where updates are clustered in place of weights, what the server computes is nearly each "
