@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from eris.experiments.runs import runner
-from eris.experiments.runs.assembly import method_settings
+from eris.experiments.runs.assembly import assemble, method_settings
 from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
 from eris.methods import registry
+from eris.protocol.schemes import Clustered
 
 
 @pytest.mark.parametrize("name", registry.METHODS)
@@ -44,3 +45,25 @@ def test_ratings_are_scored_by_their_error(tmp_path: Path) -> None:
     assert run.recipe.model.name == "matrix-factorisation"
     assert run.recipe.model.settings["dimensions"] == 3
     assert 1 < run.rounds()[-1]["metrics"]["rmse"] < 2.5
+
+
+@pytest.mark.parametrize(("scaffold", "layers"), [(False, (650,)), (True, (650, 650))])
+def test_a_method_that_clusters_layers_is_told_of_them(
+    scaffold: bool, layers: tuple[int, ...]
+) -> None:
+    """Softmax regression is one layer; SCAFFOLD's control variate has the same once more."""
+    recipe = Recipe().changed(
+        {
+            "data.name": "digits",
+            "data.clients": 4,
+            "method.name": "fedavg-wc",
+            "method.books": "layer",
+            "method.clusters": 16,
+            "training.scaffold": scaffold,
+        }
+    )
+    agreement = assemble(recipe).federation.agreement
+    assert agreement is not None
+    scheme = agreement.settings.scheme
+    assert isinstance(scheme, Clustered)
+    assert (scheme.books, scheme.layers) == ("layer", layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,8 @@ from support.encrypted import (
     ROUNDS,
     START,
     N,
+    Still,
+    damage,
     fitted,
     in_clusters,
     messages,
@@ -134,15 +135,7 @@ def test_who_is_gone_after_the_closing_is_named_and_the_round_goes_on() -> None:
 
 def damaged(monkeypatch: pytest.MonkeyPatch, change: Any, **method: Any) -> Any:
     """A training in which the bytes of client 4 are others on their way."""
-    payload = EncryptingSender.payload
-
-    def other(self: EncryptingSender, *about: Any) -> Any:
-        made = payload(self, *about)
-        if self.me != 4:
-            return made
-        return replace(made, encoded=replace(made.encoded, data=change(made.encoded.data)))
-
-    monkeypatch.setattr(EncryptingSender, "payload", other)
+    damage(monkeypatch, EncryptingSender, change)
     return fitted(rounds=1, **method)
 
 
@@ -322,11 +315,6 @@ def test_every_weight_costs_a_point_and_a_share_two_scalars() -> None:
 
 def test_the_same_weights_are_other_ciphertexts_in_every_round() -> None:
     """Clients that do not move send the same centroids: no point comes twice."""
-
-    class Still(Crowd):
-        def updates(self, *about: Any, **more: Any) -> Any:
-            for one in super().updates(*about, **more):
-                yield replace(one, vector=np.zeros_like(one.vector))
 
     fit = fitted(crowd=Still(CLIENTS, N))[0]
     found = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,17 @@ from eris.protocol.schemes.layers import LayerPiece, cut, place
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.testing import assert_same_bits
-from support.crowd import Crowd
-from support.encrypted import CLIENTS, CLUSTERS, START, N, fitted, messages, plain_model
+from support.encrypted import (
+    CLIENTS,
+    CLUSTERS,
+    START,
+    N,
+    Still,
+    damage,
+    fitted,
+    messages,
+    plain_model,
+)
 
 LAYERS = (120, 3, 150, 1, 26)
 """One of fewer weights than clusters, one of a single weight."""
@@ -152,15 +160,7 @@ def test_a_share_of_another_book_opens_nothing(monkeypatch: pytest.MonkeyPatch) 
 def test_books_that_are_none_are_refused_by_name(
     change: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    payload = EncryptingSender.payload
-
-    def other(self: EncryptingSender, *about: Any) -> Any:
-        made = payload(self, *about)
-        if self.me != 4:
-            return made
-        return replace(made, encoded=replace(made.encoded, data=change(made.encoded.data)))
-
-    monkeypatch.setattr(EncryptingSender, "payload", other)
+    damage(monkeypatch, EncryptingSender, change)
     fit = layered(rounds=1)[0]
     (result,) = messages(fit, Result)
     assert result.included == frozenset(range(CLIENTS)) - {4}
@@ -176,14 +176,6 @@ def test_a_weight_out_of_range_is_named_by_its_layer_and_coordinate() -> None:
         said = fit.history[0].refused
         assert len(said) == CLIENTS
         assert all("layer 1, coordinate 121 is" in text and "at most ±8" in text for text in said)
-
-
-class Still(Crowd):
-    """Clients that do not move."""
-
-    def updates(self, *about: Any, **more: Any) -> Any:
-        for one in super().updates(*about, **more):
-            yield replace(one, vector=np.zeros_like(one.vector))
 
 
 def test_in_the_clear_a_weight_out_of_range_is_named_and_nothing_of_its_client_leaves() -> None:

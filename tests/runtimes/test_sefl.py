@@ -15,7 +15,7 @@ from eris.core.vectors import Vector
 from eris.federation import Federation
 from eris.methods.registry import create
 from eris.protocol.codec import encode
-from eris.protocol.messages import Contribution, Payload, Result, Reveal, RevealRequest
+from eris.protocol.messages import Contribution, Result, Reveal, RevealRequest
 from eris.protocol.schemes.encrypted_entries import (
     COMMON_KEY,
     MOST_BYTES,
@@ -28,7 +28,7 @@ from eris.runtimes.faults import FaultPlan
 from eris.session import Fit
 from eris.testing import assert_same_bits
 from support.crowd import Crowd
-from support.encrypted import CLIENTS, ROUNDS, SAMPLES, START, N, fitted, messages
+from support.encrypted import CLIENTS, ROUNDS, SAMPLES, START, N, Still, damage, fitted, messages
 
 
 def kept(update: Vector, fraction: float = 0.3) -> Vector:
@@ -92,11 +92,6 @@ def test_who_is_late_costs_nothing_and_one_client_opens() -> None:
 
 
 def test_of_nothing_nothing_has_to_be_opened() -> None:
-    class Still(Crowd):
-        def updates(self, *about: Any, **more: Any) -> Any:
-            for one in super().updates(*about, **more):
-                yield replace(one, vector=np.zeros_like(one.vector))
-
     fit = fitted("sefl", 1, Still(CLIENTS, N))[0]
     assert not messages(fit, RevealRequest)
     assert_same_bits(fit.model, START)
@@ -213,15 +208,7 @@ def test_any_client_opens_what_another_sent() -> None:
 def test_a_contribution_that_is_none_is_refused_by_name_and_the_others_go_on(
     change: Any, method: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    payload = EntrySender.payload
-
-    def other(self: EntrySender, *about: Any) -> Payload:
-        made = payload(self, *about)
-        if self.me != 4:
-            return made
-        return replace(made, encoded=replace(made.encoded, data=change(made.encoded.data)))
-
-    monkeypatch.setattr(EntrySender, "payload", other)
+    damage(monkeypatch, EntrySender, change)
     fit, crowd, made = fitted("sefl", 1, **method)
     (result,) = messages(fit, Result)
     assert result.included == frozenset(range(CLIENTS)) - {4}

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 
 from eris.core.clustering import clustered
 from eris.core.errors import PrivacyWarning
 from eris.core.vectors import Vector
 from eris.federation import Federation, RefusedWarning
 from eris.methods.registry import create
-from eris.protocol.messages import Message, Result
+from eris.protocol.messages import Message, Payload, Result
+from eris.protocol.schemes import Sender
 from eris.session import Fit
 from eris.testing import initial_model
 from support.crowd import Crowd
@@ -44,6 +47,31 @@ def fitted(
         warnings.simplefilter("ignore", RefusedWarning)  # the history has what was refused
         fit = made.fit(rounds, progress=False, record=True, faults=faults)
     return fit, crowd, made
+
+
+class Still(Crowd):
+    """Clients that do not move."""
+
+    def updates(self, *about: Any, **more: Any) -> Any:
+        """Of zeros."""
+        for one in super().updates(*about, **more):
+            yield replace(one, vector=np.zeros_like(one.vector))
+
+
+def damage(
+    monkeypatch: pytest.MonkeyPatch, sender: type[Sender], change: Callable[[bytes], bytes],
+    client: int = 4,
+) -> None:  # fmt: skip
+    """Have the bytes of one client be others on their way."""
+    payload = sender.payload
+
+    def other(self: Sender, *about: Any) -> Payload:
+        made = payload(self, *about)
+        if self.me != client:
+            return made
+        return replace(made, encoded=replace(made.encoded, data=change(made.encoded.data)))
+
+    monkeypatch.setattr(sender, "payload", other)
 
 
 def messages(fit: Fit, kind: type[Message]) -> list[Any]:

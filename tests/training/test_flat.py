@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
-from eris.training.flat import FlatParameters
+from eris.training.flat import FlatParameters, layer_sizes
 from eris.training.torch import TorchTrainer, flatten
 from training.small import RATE, network, some_data, start, trainer
 
@@ -145,3 +145,14 @@ def test_views_are_the_parameters_by_name() -> None:
     for name, parameter in model.named_parameters():
         assert torch.equal(views[name], parameter)
     assert len(flat) == 83
+
+
+def test_a_layer_is_a_module_with_its_own_parameters_and_statistics_are_the_last() -> None:
+    block = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 3, bias=False))
+    module = nn.Sequential(block, nn.Flatten(), nn.Linear(6, 3))
+    module[2].bias.requires_grad_(False)
+    assert layer_sizes(module, running_statistics="averaged") == (40, 8, 72, 18, 8)
+    assert sum(layer_sizes(module, running_statistics="averaged")) == len(
+        flatten(module, running_statistics="averaged")
+    )
+    assert layer_sizes(module, running_statistics="local") == (40, 8, 72, 18)

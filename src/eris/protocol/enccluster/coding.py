@@ -81,7 +81,7 @@ class Encrypted(Scheme):
 
     def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
         """With the model's layers."""
-        return replace(self, layers=layers)
+        return replace(self, layers=layers or self.layers)
 
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""

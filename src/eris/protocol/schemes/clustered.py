@@ -89,7 +89,7 @@ class Clustered(Scheme):
 
     def fitted(self, rule: ServerRule, initial: Vector, layers: tuple[int, ...] = ()) -> Scheme:
         """With the model's layers."""
-        return replace(self, layers=layers)
+        return replace(self, layers=layers or self.layers)
 
     def rehearsed(self) -> Scheme:
         """The same with so little to do that a small model is enough to try it on."""
