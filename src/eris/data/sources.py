@@ -145,6 +145,11 @@ def _choose(name: str, registry: Registry | None, sources: Sequence[Source]) -> 
         raise DataUnavailable(
             f"digits are not fetched: they come with scikit-learn (`{digits.INSTALL}`)"
         )
+    if name == "cifar100" and not known:
+        raise DataUnavailable(
+            "cifar100 is not fetched, for no package carries it: give your own copy as a path "
+            "(`eris run --data cifar100 --path FOLDER`)"
+        )
     if not known:
         names = sorted({source.data for source in sources})
         raise InvalidSetting("data set", name, one_of(names, name))
