@@ -1,7 +1,7 @@
 """CIFAR-100: 50,000 + 10,000 coloured pictures of 32 × 32 pixels in a hundred classes.
 
-Krizhevsky, "Learning multiple layers of features from tiny images" (2009). No package carries it, so it
-is read from the user's own copy of the published binary version: a row is the byte of one of 20
+Krizhevsky, "Learning multiple layers of features from tiny images" (2009). No package carries it:
+it is read from the user's own copy of the published binary version. A row is the byte of one of 20
 coarse labels, the byte of the fine label, then the red, the green and the blue plane. Labels are
 the fine ones.
 """

@@ -71,6 +71,6 @@ class _Block(nn.Module):
         self.narrow = nn.Linear(4 * channels, channels)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.norm(self.filters(x).permute(0, 2, 3, 1))
+        y: torch.Tensor = self.norm(self.filters(x).permute(0, 2, 3, 1))
         y = self.narrow(functional.gelu(self.wide(y)))
         return x + y.permute(0, 3, 1, 2)
