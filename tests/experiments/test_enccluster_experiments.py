@@ -119,7 +119,7 @@ def test_options_that_do_not_fit_are_refused(arguments: list[str], said: str) ->
 
 # -- costs ----------------------------------------------------------------------------------------
 
-WEIGHTS = (np.arange(3000, dtype=np.float32) % 701 - 350) / 700
+WEIGHTS = np.linspace(-0.5, 0.5, 3000, dtype=np.float32)
 QUICK = CostSettings(clusters=16, clients=5, sample=8, paillier_sample=2, quick=True)
 
 

@@ -43,7 +43,7 @@ def first_hits(made: ClusteredModel, bits: int, trial: int) -> NDArray[np.intp]:
     coins = Stream(8, "coins", round=trial).uniform(0, count) < 2.0**-bits
     hits = coins.reshape(len(made.weights), -1)
     hits[np.arange(len(made.weights)), made.mapping] = True
-    return np.argmax(hits, axis=1)
+    return np.asarray(np.argmax(hits, axis=1), np.intp)
 
 
 def test_the_paper_is_wrong_by_more_than_fifty() -> None:

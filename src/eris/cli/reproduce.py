@@ -72,7 +72,8 @@ def reproduce(
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
             "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
             "audit-choosing, eavesdropper, shared-noise, one-run-bounds; enccluster-cifar10, "
-            "enccluster-table3, enccluster-table3-cifar100, enccluster-table5 or enccluster-costs."
+            "enccluster-mnist, enccluster-table3, enccluster-table3-cifar100, enccluster-table5 or "
+            "enccluster-costs."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,

@@ -123,6 +123,19 @@ ENCCLUSTER: Mapping[str, Experiment] = {
             _filters(),
         ),
         Experiment(
+            "enccluster-mnist",
+            "EncCluster: MNIST, LeNet-5, N = 10, κ = 128 unless said (of no paper)",
+            _images(10, 500, 10)
+            | {
+                "data.name": "mnist",
+                "model.name": "lenet5",
+                "training.learning_rate": 0.02,
+                "training.path": "auto",
+                "training.evaluate_every": 1,
+            },
+            _filters(),
+        ),
+        Experiment(
             "enccluster-table3",
             "EncCluster tables 3 and 4: CIFAR-10, ResNet-20, N = 30, κ = 128",
             _images(30, 800, 20),

@@ -117,8 +117,10 @@ class Costs:
         self.weights, self.settings = weights, settings
         self._vault = Vault.simulated(settings.seed, 0)
         self._secret = self._vault.renew(1).process_secret
-        scale = CentroidScale(settings.clients, settings.clients)
-        self._scaled = lambda values: scale.scaled(values, 1).tolist()
+        self._scale = CentroidScale(settings.clients, settings.clients)
+
+    def _scaled(self, values: Vector) -> list[int]:
+        return [int(value) for value in self._scale.scaled(values, 1)]
 
     def _scalars(self, messages: Sequence[int], slots: int) -> ClientScalars:
         said = content(messages)
