@@ -65,7 +65,7 @@ def test_the_python_version_is_refused_and_never_opened(tmp_path: Path) -> None:
 
 
 def test_without_a_path_the_error_says_what_is_expected(tmp_path: Path) -> None:
-    with pytest.raises(DataUnavailable, match=r"in no package; expected a `path` with train\.bin"):
+    with pytest.raises(DataUnavailable, match=r"your own copy as `path`, a folder with train\.bin"):
         load_cifar100()
     with pytest.raises(DataUnavailable, match=r"has no train\.bin, test\.bin"):
         load_cifar100(tmp_path)

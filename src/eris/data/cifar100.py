@@ -16,6 +16,11 @@ from eris.data.cifar10 import labelled, read_rows
 from eris.data.images import ImageData
 
 TRAIN, TEST = "train.bin", "test.bin"
+EXPECTED = f"{TRAIN} and {TEST} of the binary version of CIFAR-100"
+NOT_FETCHED = (
+    "cifar100 is not fetched, for no package carries it; expected your own copy as `path`, a "
+    f"folder with {EXPECTED}"
+)
 _CLASSES = (20, 100)
 _INNER = "cifar-100-binary"
 
@@ -26,20 +31,19 @@ def load_cifar100(path: Location = None, *, cache: Location = None) -> ImageData
     ``path`` may also be the folder that holds the unpacked ``cifar-100-binary``. A file may hold
     fewer images than the published one. There is nothing in the cache: no package carries it.
     """
-    expected = f"{TRAIN} and {TEST} of the binary version of CIFAR-100"
     if path is None:
-        raise DataUnavailable(f"cifar100 is in no package; expected a `path` with {expected}")
+        raise DataUnavailable(NOT_FETCHED)
     folder = Path(path)
     if (folder / _INNER / TRAIN).is_file():
         folder = folder / _INNER
     if not (folder / TRAIN).is_file() and (folder / "train").is_file():
         raise DataUnavailable(
             f"{folder} has CIFAR-100 in its Python version, which is pickles, and nothing is ever "
-            f"unpickled; expected {expected}"
+            f"unpickled; expected {EXPECTED}"
         )
     missing = [file for file in (TRAIN, TEST) if not (folder / file).is_file()]
     if missing:
-        raise DataUnavailable(f"{folder} has no {', '.join(missing)}; expected {expected}")
-    folder, source = located("cifar100", (TRAIN, TEST), folder, cache, expected)
+        raise DataUnavailable(f"{folder} has no {', '.join(missing)}; expected {EXPECTED}")
+    folder, source = located("cifar100", (TRAIN, TEST), folder, cache, EXPECTED)
     train, test = (labelled([read_rows(folder / file, _CLASSES)]) for file in (TRAIN, TEST))
     return ImageData("cifar100", source, *train, *test)

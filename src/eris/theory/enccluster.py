@@ -144,7 +144,7 @@ def printed_mean_bound(bits: int, intra: float, inter: float, coordinates: int, 
 
 def _wrong_of(bits: int, clusters: int) -> Numbers:
     _check(bits, clusters)
-    return -np.expm1(np.arange(clusters) * np.log1p(-(2.0**-bits)))
+    return np.asarray(-np.expm1(np.arange(clusters) * np.log1p(-(2.0**-bits))), np.float64)
 
 
 def _shares(sizes: Numbers) -> Numbers:
