@@ -57,7 +57,8 @@ def _images(clients: int, samples: int, rounds: int) -> dict[str, Any]:
 
 
 def _filters() -> tuple[Row, ...]:
-    """What is held against FedAvg first: no filter, filters by their first hit, then κ."""
+    """What is held against FedAvg: no filter, filters by their first hit or the largest cluster
+    that hits, then κ."""
     enc = {"method.name": "enccluster"}
     return (
         Row(FEDAVG, COMPARED[FEDAVG]),
@@ -71,6 +72,10 @@ def _filters() -> tuple[Row, ...]:
                 else NOTHING,
             )
             for bits in (8, 16, 32)
+        ),
+        Row(
+            "EncCluster, filter of 8 bits, by size",
+            {**enc, "method.coding": "filter8", "method.policy": "populous"},
         ),
         *(Row(f"EncCluster, κ = {count}", {**enc, "method.clusters": count})
           for count in (16, 32, 64, 256, 512)),
