@@ -16,8 +16,8 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-nodes test-browser test-processors check format proto fuzz faults soak soak-secure kills kills-secure test-hosts test-large data bench \
-        bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction audits clean
+.PHONY: help setup demo test test-nodes test-browser test-processors check format proto fuzz faults soak soak-secure soak-encrypted kills kills-secure test-hosts test-large data bench \
+        bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction bench-enccluster audits clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -124,6 +124,9 @@ bench-reconstruction: setup ## What attacks that reconstruct cost
 bench-audit: setup ## What auditing a round costs beside training it
 	$(BIN)/eris data fetch mnist
 	$(BIN)/python benchmarks/audit.py
+
+bench-enccluster: setup ## EncCluster beside DeTrust-FL, SEFL and its law of bytes
+	$(BIN)/python benchmarks/enccluster.py
 
 audits: setup ## The papers' membership tables (hours; goes on where it was stopped)
 	$(BIN)/eris data fetch mnist

@@ -46,7 +46,7 @@ def test_list_shows_every_data_set_with_its_size_and_licence() -> None:
     for source in SOURCES:
         assert source.version in shown
     assert "research only" in shown
-    assert {source.data for source in SOURCES} | {"digits"} == set(NAMES)
+    assert {source.data for source in SOURCES} | {"digits", "cifar100"} == set(NAMES)
 
 
 def test_partition_prints_a_summary_and_draws_a_picture(own: Path) -> None:
@@ -105,7 +105,10 @@ def test_unknown_and_missing_data_sets_are_refused() -> None:
     for command in ("verify", "fetch", "partition"):
         with pytest.raises(InvalidSetting, match="data set is 'cifar-11'; expected one of"):
             run(command, "cifar-11")
-    for name in NAMES[:-1]:
+    for command in ("verify", "fetch", "partition"):
+        with pytest.raises(DataUnavailable, match="cifar100 is not fetched"):
+            run(command, "cifar100")
+    for name in {source.data for source in SOURCES}:
         for command in ("verify", "partition"):
             with pytest.raises(DataUnavailable, match=f"`eris data fetch {name}`"):
                 run(command, name)

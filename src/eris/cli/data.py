@@ -32,6 +32,7 @@ from eris.data import (
     verify,
 )
 from eris.data.cache import recorded
+from eris.data.cifar100 import NOT_FETCHED
 from eris.data.digits import LICENCE
 from eris.data.outputs import check_picture
 from eris.data.sources import WEIGHTS
@@ -58,6 +59,7 @@ def list_sources() -> None:
     installed = importlib.util.find_spec("sklearn") is not None
     ready = "installed" if installed else "not installed"
     table.add_row("digits", "scikit-learn", "none", LICENCE, ready)
+    table.add_row("cifar100", "none: your own copy", "none", "none stated, cite Krizhevsky", "–")
     console = Console()
     console.print(table)
     console.print(f"Cache: {cache_root()} (ERIS_CACHE moves it)", soft_wrap=True)
@@ -90,6 +92,8 @@ def verify_data(name: Name) -> None:
     known = (*NAMES, *(source.data for source in WEIGHTS))
     if name not in known:
         raise InvalidSetting("data set", name, one_of(known, name))
+    if name == "cifar100":
+        raise DataUnavailable(NOT_FETCHED)
     cached = verify(name)
     typer.echo(f"{cached.name}: {len(cached.files)} files as fetched ({cached.source})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +20,21 @@ from eris.experiments.runs.extras import AUDIT, need
 from eris.experiments.runs.store import runs_root
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from eris.experiments.audits.tables import AuditTable
     from eris.experiments.runs.reproduce import Experiment
+    from eris.experiments.runs.store import Run
 
 WIDTH = 150
 """Columns that the table of an audit takes."""
 
 EAVESDROPPER, COMPLETION = "eavesdropper", "audit-completion"
+HURRIED = {
+    EAVESDROPPER: "eris.experiments.audits.eavesdropping",
+    "enccluster-costs": "eris.experiments.runs.encryption_costs",
+}
+"""Those that can be asked for less."""
 CHOOSING, NOISE = "audit-choosing", "shared-noise"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
@@ -63,7 +71,9 @@ def reproduce(
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
             "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
-            "audit-choosing, eavesdropper, shared-noise or one-run-bounds."
+            "audit-choosing, eavesdropper, shared-noise, one-run-bounds; enccluster-cifar10, "
+            "enccluster-mnist, enccluster-table3, enccluster-table3-cifar100, enccluster-table5 or "
+            "enccluster-costs."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -72,7 +82,8 @@ def reproduce(
         Path | None, typer.Option(help="Where to draw a curve (default: beside the runs).")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="eavesdropper: on few samples, in minutes.")
+        bool,
+        typer.Option("--quick", help="eavesdropper, enccluster-…: on few samples, in minutes."),
     ] = False,
     attack: Annotated[
         str | None, typer.Option(help="audit-defences, audit-visible: cosine, idlg, rog or ggl.")
@@ -87,6 +98,10 @@ def reproduce(
     ] = None,
     instances: Annotated[
         int | None, typer.Option(min=1, help="audit-completion, audit-choosing: how many a row.")
+    ] = None,
+    path: Annotated[
+        Path | None,
+        typer.Option(help="enccluster-table3-cifar100: the folder of your own CIFAR-100."),
     ] = None,
     runs: RunsOption = None,
 ) -> None:
@@ -107,17 +122,23 @@ def reproduce(
     from eris.experiments.audits.secure import SECURE
     from eris.experiments.audits.tables import AUDITS
     from eris.experiments.runs import reproduce as experiments
+    from eris.experiments.runs.enccluster import ENCCLUSTER, adapted
+    from eris.experiments.runs.enccluster import table as enccluster_table
 
     audits = {**AUDITS, SECURE.name: SECURE}
+    trained = {**experiments.EXPERIMENTS, **ENCCLUSTER}
     console, root = Console(highlight=False), runs_root(runs)
     check_folder("--runs", root)
     if picture is not None:
         check_picture("--picture", picture)
-        chosen = audits.get(name) or experiments.EXPERIMENTS.get(name)
+        chosen = audits.get(name) or trained.get(name)
         if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
-    if quick and name != EAVESDROPPER:
-        raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
+    if quick and name not in (*HURRIED, *ENCCLUSTER):
+        few = ", ".join((*HURRIED, *ENCCLUSTER))
+        raise InvalidSetting("--quick", name, f"none: only {few} have fewer samples")
+    if path is not None and name not in ENCCLUSTER:
+        raise InvalidSetting("--path", str(path), f"none: {name} takes what was fetched")
     if attack is not None and name not in ATTACKED:
         expected = f"none: it is chosen in {' and '.join(ATTACKED)} only"
         raise InvalidSetting("--attack", attack, expected)
@@ -129,8 +150,12 @@ def reproduce(
     numbers = list(range(first_seed, first_seed + seeds))
     if name in audits:
         _audits(audits[name], numbers, root, picture, console)
-    elif name in experiments.EXPERIMENTS:
-        _runs(experiments.EXPERIMENTS[name], numbers, root, picture, console)
+    elif name in ENCCLUSTER:
+        own = None if path is None else str(path)
+        experiment = adapted(ENCCLUSTER[name], quick=quick, path=own)
+        _runs(experiment, numbers, root, picture, console, enccluster_table)
+    elif name in trained:
+        _runs(trained[name], numbers, root, picture, console, experiments.table)
     elif name in PROGRAMS:
         for seed in numbers:
             importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
@@ -142,14 +167,13 @@ def reproduce(
     elif name in SEEDED:
         which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
         importlib.import_module(SEEDED[name]).main([*which, "--runs", str(root), *narrowed])
-    elif name == EAVESDROPPER:
-        from eris.experiments.audits import eavesdropping
-
+    elif name in HURRIED:
+        less = ["--quick"] if quick else []
         for seed in numbers:
-            less = ["--quick"] if quick else []
-            eavesdropping.main(["--seed", str(seed), "--runs", str(root), *less])
+            module = importlib.import_module(HURRIED[name])
+            module.main(["--seed", str(seed), "--runs", str(root), *less])
     else:
-        known = (*experiments.EXPERIMENTS, *audits, *PROGRAMS, *KEPT, *SEEDED, EAVESDROPPER)
+        known = (*trained, *audits, *PROGRAMS, *KEPT, *SEEDED, *HURRIED)
         raise InvalidSetting("experiment", name, one_of(known, name))
 
 
@@ -159,13 +183,14 @@ def _runs(
     root: Path,
     picture: Path | None,
     console: Console,
+    table: Callable[[Experiment, Mapping[str, Sequence[Run]]], Table],
 ) -> None:
     """Tables of accuracy and bytes."""
     from eris.experiments.runs import reproduce as experiments
     from eris.experiments.runs.progress import shown_on
 
     done = experiments.reproduce(experiment, seeds, root, shown_on(console))
-    console.print(*parts(experiments.table(experiment, done), console))
+    console.print(*parts(table(experiment, done), console))
     base = ", ".join(f"{key} {value}" for key, value in experiment.base.items())
     told = f"Seeds {seeds[0]} to {seeds[-1]}; {base}. Mean ± deviation over the seeds."
     console.print(told, markup=False)

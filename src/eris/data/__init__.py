@@ -6,6 +6,7 @@ from eris.core.vectors import Indices
 from eris.data.cache import CachedData, ChecksumMismatch, cache_root, verify
 from eris.data.catalogue import NAMES, load
 from eris.data.cifar10 import load_cifar10
+from eris.data.cifar100 import load_cifar100
 from eris.data.digits import load_digits
 from eris.data.faces import load_faces
 from eris.data.fashion_mnist import load_fashion_mnist
@@ -48,6 +49,7 @@ __all__ = [
     "iid",
     "load",
     "load_cifar10",
+    "load_cifar100",
     "load_digits",
     "load_faces",
     "load_fashion_mnist",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,6 @@ FILES = (*TRAIN, TEST)
 
 _SIDE = 32
 _PIXELS = 3 * _SIDE * _SIDE
-_ROW = 1 + _PIXELS
 _CLASSES = 10
 
 
@@ -39,9 +38,9 @@ def load_cifar10(path: Location = None, *, cache: Location = None) -> ImageData:
     own = None if path is None else _batches(Path(path))
     expected = "the six files of the binary version of CIFAR-10"
     folder, source = located("cifar10", FILES, own, cache, expected)
-    rows = {file: _rows(folder / file) for file in FILES}
+    rows = {file: read_rows(folder / file, (_CLASSES,)) for file in FILES}
     train = [rows[file] for file in TRAIN]
-    return ImageData("cifar10", source, *_images(train), *_images([rows[TEST]]))
+    return ImageData("cifar10", source, *labelled(train), *labelled([rows[TEST]]))
 
 
 def from_png(members: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -97,19 +96,22 @@ def _batches(folder: Path) -> Path:
     return next((place for place in candidates if (place / TRAIN[0]).is_file()), folder)
 
 
-def _rows(path: Path) -> NDArray[np.uint8]:
-    data = np.fromfile(path, dtype=np.uint8)
-    if len(data) == 0 or len(data) % _ROW:
-        raise MalformedData(path, f"has {len(data)} bytes; expected rows of {_ROW}, one or more")
-    rows = data.reshape(-1, _ROW)
-    if rows[:, 0].max() >= _CLASSES:
-        raise MalformedData(path, f"has the label {rows[:, 0].max()}; expected 0 to 9")
+def read_rows(path: Path, classes: Sequence[int]) -> NDArray[np.uint8]:
+    """The rows of a binary file of CIFAR: a label below each number of classes, and pixels."""
+    data, size = np.fromfile(path, dtype=np.uint8), len(classes) + _PIXELS
+    if len(data) == 0 or len(data) % size:
+        raise MalformedData(path, f"has {len(data)} bytes; expected rows of {size}, one or more")
+    rows = data.reshape(-1, size)
+    for labels, count in zip(rows.T, classes, strict=False):
+        if labels.max() >= count:
+            raise MalformedData(path, f"has the label {labels.max()}; expected 0 to {count - 1}")
     return rows
 
 
-def _images(batches: list[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    pixels = np.concatenate([rows[:, 1:] for rows in batches])
-    labels = np.concatenate([rows[:, 0] for rows in batches])
+def labelled(batches: list[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Images, and of each the label byte right before its pixels."""
+    pixels = np.concatenate([rows[:, -_PIXELS:] for rows in batches])
+    labels = np.concatenate([rows[:, -_PIXELS - 1] for rows in batches])
     images = pixels.reshape(-1, 3, _SIDE, _SIDE)
     for array in (images, labels):
         array.setflags(write=False)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.core.errors import DataUnavailable, InvalidSetting, one_of
-from eris.data import digits
+from eris.data import cifar100, digits
 from eris.data.archives import read_members
 from eris.data.cache import (
     CachedData,
@@ -145,6 +145,8 @@ def _choose(name: str, registry: Registry | None, sources: Sequence[Source]) -> 
         raise DataUnavailable(
             f"digits are not fetched: they come with scikit-learn (`{digits.INSTALL}`)"
         )
+    if name == "cifar100" and not known:
+        raise DataUnavailable(cifar100.NOT_FETCHED)
     if not known:
         names = sorted({source.data for source in sources})
         raise InvalidSetting("data set", name, one_of(names, name))

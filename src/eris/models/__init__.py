@@ -70,7 +70,8 @@ def entry(name: str) -> ModelEntry:
     Traceback (most recent call last):
     ...
     eris.core.errors.InvalidSetting: model is 'resnet-9'; expected one of lenet5, resnet9, \
-softmax, resnet18, resnet20, lenet5-colour, minilm, matrix-factorisation (did you mean 'resnet9'?)
+softmax, resnet18, resnet20, lenet5-colour, convmixer, mobilenet, convnext, minilm, \
+matrix-factorisation (did you mean 'resnet9'?)
     """
     if name not in MODELS:
         raise InvalidSetting("model", name, one_of(MODELS, name))

@@ -34,6 +34,12 @@ def check_classes(classes: int) -> None:
         raise InvalidSetting("classes", classes, "an integer of at least 2")
 
 
+def check_channels(name: str, channels: int, group: int) -> None:
+    """Refuse channels that are not whole groups of a norm."""
+    if channels < group or channels % group:
+        raise InvalidSetting(name, channels, f"a multiple of {group}, the channels of a group")
+
+
 def seeded_generator(seed: int) -> torch.Generator:
     """A generator of its own for one model's weights."""
     if not 0 <= seed < 2**63:
@@ -54,7 +60,7 @@ def _initialise(layer: nn.Module, generator: torch.Generator) -> None:
         if layer.bias is not None:
             bound = 1 / math.sqrt(layer.weight[0].numel())
             nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d):
+    elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d | nn.LayerNorm):
         layer.reset_parameters()  # ones and zeros, no draws
     elif any(True for _ in layer.parameters(recurse=False)):
         # Left alone, these would be whatever the memory held before.

@@ -40,6 +40,8 @@ class ClientGradients:
         self.flat, self.inputs, self.targets, self.loss = flat, inputs, targets, loss
         self.unused: list[slice] = []
         """Where parameters lie that the last ``mean`` did not use; ``each`` counts all as used."""
+        self.altered: Callable[[Tensor], Tensor] | None = None
+        """What a batch is trained as, if not as it is."""
         self._vmapped = True  # until the model turns out not to allow it
 
     def __len__(self) -> int:
@@ -100,9 +102,12 @@ class ClientGradients:
 
     def _batch(self, chosen: Chosen) -> tuple[Tensor, Tensor]:
         device = self.flat.device
-        if chosen is None:
-            return self.inputs.to(device), self.targets.to(device)
-        return self.inputs[chosen].to(device), self.targets[chosen].to(device)
+        inputs, targets = self.inputs, self.targets
+        if chosen is not None:
+            inputs, targets = inputs[chosen], targets[chosen]
+        if self.altered is not None:
+            inputs = self.altered(inputs)
+        return inputs.to(device), targets.to(device)
 
 
 def mean_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:

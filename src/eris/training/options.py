@@ -24,6 +24,9 @@ Optimiser = Literal["sgd", "adam", "adamw"]
 Estimator = Literal["sgd", "svrg", "saga"]
 """How the gradient of a batch estimates that of all the client's data."""
 
+Augment = Literal["none", "crop-flip"]
+"""Whether pictures are shifted and mirrored at random before each use."""
+
 RunningStatistics = Literal["refuse", "averaged", "local", "batch", "ignore"]
 """What to do with a model that has running statistics (batch norm), which are no parameters.
 
@@ -59,6 +62,7 @@ class TrainerSettings(TypedDict, total=False):
     estimator: Estimator
     refresh: int
     running_statistics: RunningStatistics
+    augment: Augment
     seed: int
 
 
@@ -74,7 +78,8 @@ class LocalTraining:
     round to round, or start anew in each with ``keep_momentum=False``. ``proximal`` is FedProx's μ:
     every step's gradient at y gets + μ·(y − x), x being the model the round started from.
     ``estimator`` is the batch's gradient, or SVRG with a snapshot that is renewed every ``refresh``
-    rounds, or SAGA. ``seed`` names the streams of batches and of what the model draws.
+    rounds, or SAGA. ``augment`` shifts and mirrors pictures. ``seed`` names the streams of batches,
+    of these changes and of what the model draws.
 
     >>> LocalTraining(learning_rate=0.01, epochs=2, batch_size=64).local_steps(samples=100)
     4
@@ -94,6 +99,7 @@ class LocalTraining:
     estimator: Estimator = "sgd"
     refresh: int = 1
     running_statistics: RunningStatistics = "refuse"
+    augment: Augment = "none"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -110,8 +116,12 @@ class LocalTraining:
             ("optimiser", get_args(Optimiser)),
             ("estimator", get_args(Estimator)),
             ("running_statistics", get_args(RunningStatistics)),
+            ("augment", get_args(Augment)),
         ):
             one_of(name, getattr(self, name), choices)
+        if self.augment != "none" and self.estimator != "sgd":
+            expected = f"'none' beside estimator={self.estimator!r}, which remembers samples"
+            raise InvalidSetting("augment", self.augment, expected)
         self._check_optimiser()
         Stream(self.seed, "batches")  # refuses a bad seed now, not in the first round
 

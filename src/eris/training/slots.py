@@ -132,6 +132,9 @@ def check_one_step(model: nn.Module, options: LocalTraining, samples: int) -> No
     if options.estimator != "sgd":
         expected = "'sgd' with noise per sample: SVRG and SAGA reuse gradients without noise"
         raise InvalidSetting("estimator", options.estimator, expected)
+    if options.augment != "none":
+        expected = "'none' with noise per sample, which clips samples as they are"
+        raise InvalidSetting("augment", options.augment, expected)
     if options.weight_decay:
         expected = "0 with noise per sample, whose sum holds gradients alone"
         raise InvalidSetting("weight_decay", options.weight_decay, expected)

@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Unpack
 
 import numpy as np
@@ -27,6 +28,7 @@ from torch.nn import functional
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
+from eris.training.augmentation import augmentation, check_augmentation
 from eris.training.estimators import gradient_estimator
 from eris.training.evaluation import (
     Evaluation,
@@ -107,6 +109,7 @@ class TorchTrainer:
         flat = FlatParameters(model, self._options.running_statistics)
         if self._options.estimator != "sgd":
             _check_deterministic(model, self._options.estimator)
+        check_augmentation(self._options, inputs)
         check_forward(flat, inputs)
         self._flat, self._gradients = flat, ClientGradients(flat, inputs, targets, loss)
         self._optimiser = optimiser_rule(self._options)
@@ -166,6 +169,9 @@ class TorchTrainer:
         if self._options.estimator != "sgd":
             expected = "'sgd' for a private update: SVRG and SAGA reuse gradients without noise"
             raise InvalidSetting("estimator", self._options.estimator, expected)
+        if self._options.augment != "none":
+            expected = "'none' for a private update: samples are clipped as they are"
+            raise InvalidSetting("augment", self._options.augment, expected)
         source = noise.draws(round, self._client)
         return self._descend(parameters, round, noisy_steps(noise, source, self._gradients))
 
@@ -254,6 +260,7 @@ class TorchTrainer:
         position, statistics = whole[: self._flat.trained], whole[self._flat.trained :]
         start = position.clone() if options.proximal else position
         total, losses = torch.zeros_like(position), 0.0
+        altered = augmentation(options, size, self._client, round)
         remembered: Memory = self._directions if options.keep_momentum else {}
         self._flat.check_unchanged()
         self.model.train()
@@ -264,6 +271,7 @@ class TorchTrainer:
             self._flat.write(whole)
             for step, order in enumerate(itertools.islice(orders, steps)):
                 chosen = None if order is None else torch.from_numpy(order)
+                self._gradients.altered = None if altered is None else partial(altered, step)
                 gradient, loss = gradient_of(step, position, chosen)
                 if options.proximal:
                     gradient = gradient + options.proximal * (position - start)
@@ -276,6 +284,7 @@ class TorchTrainer:
             # Statistics have no gradient; this is what leads from those of the start to those now.
             moved = statistics - self._flat.read()[self._flat.trained :]
         total = torch.cat([total, moved / options.learning_rate]) if len(moved) else total
+        self._gradients.altered = None
         self._flat.check_unchanged()
         return LocalUpdate(
             vector=total.cpu().numpy(),

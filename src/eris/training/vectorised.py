@@ -34,6 +34,7 @@ from torch.nn import functional
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
+from eris.training.augmentation import check_augmentation
 from eris.training.evaluation import check_data
 from eris.training.fast.check import is_checked, is_wrong
 from eris.training.fast.gradients import GroupGradients, class_numbers
@@ -113,6 +114,7 @@ class TorchPopulation:
         self._inputs, self._targets, self._parts = inputs, targets, parts
         self._threads, self._budget = threads, memory_budget_mib << 20
         self._flat = FlatParameters(copy.deepcopy(model), self._options.running_statistics)
+        check_augmentation(self._options, inputs)
         check_forward(self._flat, inputs)
         self._memories: dict[int, dict[str, Vector]] = {}
         self.apart: int | None = None

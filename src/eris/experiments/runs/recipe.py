@@ -154,6 +154,9 @@ class TrainingRecipe(Table):
     running_statistics: Literal["refuse", "averaged", "batch"] = setting(
         "Batch norm's running statistics: refused, averaged, or of every batch.", "refuse"
     )
+    augment: Literal["none", "crop-flip"] = setting(
+        "Pictures shifted by up to 4 pixels and mirrored at random: crop-flip.", "none"
+    )
     scaffold: bool = setting("SCAFFOLD: control variates against drift.", False)
     path: Literal["auto", "loop", "fast"] = setting(
         "Many clients in one pass (fast) or one by one (loop).", "auto", flag="training-path"

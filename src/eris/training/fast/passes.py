@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eris.core.vectors import Indices
+from eris.training.augmentation import augmentation
 from eris.training.fast.gradients import Found, GroupGradients
 from eris.training.fast.groups import Group
 from eris.training.memory import Memory
@@ -60,6 +61,7 @@ class Passes:
         # side by side, so that their layers are single products.
         order = sorted(members, key=lambda member: (-self._steps(member), len(member.part)))
         batches = [self.options.batches(len(one.part), one.client, round) for one in order]
+        altered = [augmentation(self.options, len(m.part), m.client, round) for m in order]
         steps, positions = self._steps(order[0]), None
         if steps > 1 or not shared:
             positions = torch.stack([member.start for member in order])
@@ -69,22 +71,21 @@ class Passes:
                 member.part if (places := next(batch)) is None else member.part[places]
                 for member, batch in zip(order[:active], batches, strict=False)
             ]
+            group = Group(tuple(len(one) for one in chosen))
+            numbers = torch.from_numpy(np.concatenate(chosen))
+            inputs, targets = self.inputs[numbers], self.targets[numbers]
+            if self.options.augment != "none":
+                pieces = zip(altered, group.split(inputs), strict=False)
+                inputs = torch.cat([one(step, piece) for one, piece in pieces if one is not None])
             if step == 0 and shared:
-                found = self._found(order[0].start, chosen, shared=True)
+                found = self.gradients.shared(order[0].start, inputs, targets, group)
             else:
                 assert positions is not None
-                found = self._found(positions[:active], chosen, shared=False)
+                found = self.gradients.stacked(positions[:active], inputs, targets, group)
             self._step(order[:active], positions, found)
 
     def _steps(self, member: Trainee) -> int:
         return self.options.local_steps(len(member.part))
-
-    def _found(self, position: Tensor, chosen: Sequence[Indices], *, shared: bool) -> Found:
-        group = Group(tuple(len(one) for one in chosen))
-        numbers = torch.from_numpy(np.concatenate(chosen))
-        inputs, targets = self.inputs[numbers], self.targets[numbers]
-        gradients = self.gradients.shared if shared else self.gradients.stacked
-        return gradients(position, inputs, targets, group)
 
     def _step(self, members: Sequence[Trainee], positions: Tensor | None, found: Found) -> None:
         """What ``TorchTrainer`` does with a step's gradient, for one client after another."""
