@@ -19,15 +19,11 @@ KINDS = (
     "final-model",
 )  # fmt: skip
 FINAL_MODEL = "final-model"
-_SENT_TO = ("aggregator", "server", "coalition", "openers", "helper", "link")
-"""Observers to whom contributions, or parts of them, come."""
 
 
 def usual(transcript: Transcript, attacks: Sequence[str] = ()) -> list[str]:
     """Whom a run is audited as if nobody is named: all who could look, or for an eavesdropper a tap
     on the first client, on one of its links and on all."""
-    if tuple(attacks) != (Eavesdrop.name,) and _unread(transcript):
-        return ["member", FINAL_MODEL]
     if tuple(attacks) == (Eavesdrop.name,):
         one = ["link"] if len(transcript.owners) > 1 else []
         return [*one, f"link:{transcript.membership.clients[0]}-all"]
@@ -53,8 +49,6 @@ def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
     kind, _, which = text.partition(":")
     if kind not in KINDS:
         raise InvalidSetting("observer", text, one_of(KINDS, kind))
-    if kind in _SENT_TO and (unread := _unread(transcript)):
-        raise InvalidSetting("observer", text, f"member or {FINAL_MODEL}: {unread}")
     clients = transcript.membership.clients
     owners = sorted(transcript.owners)
     match kind:
@@ -81,11 +75,6 @@ def named(text: str, transcript: Transcript, seed: int = 0) -> list[Observer]:
         case "link":
             return [transcript.link(*_ends(text, which, transcript), both_ways=True)]
     return []  # the final model needs no messages
-
-
-def _unread(transcript: Transcript) -> str:
-    """What of contributions no observer reads, where members aggregate."""
-    return _settings(transcript).scheme.unread if transcript.owners else ""
 
 
 def _settings(transcript: Transcript) -> Settings:

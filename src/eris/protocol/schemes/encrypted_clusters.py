@@ -70,10 +70,6 @@ class EncryptedClusters(Encrypted):
     clusters_of: Travelling = "weights"
     fewer: Fewer = "allow"
     name: ClassVar[str] = "enccluster"
-    unread: ClassVar[str] = (
-        "what mappings and differences of centroids give whoever gets contributions is not read "
-        "yet, and figures without it would be too low"
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

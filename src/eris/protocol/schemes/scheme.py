@@ -60,8 +60,6 @@ class Scheme:
     in_step: ClassVar[str] = ""
     """Why only the simulator that moves members in step can carry it, if so."""
 
-    unread: ClassVar[str] = ""
-    """What contributions tell whoever gets them that no observer here reads yet, if anything."""
     keyed: ClassVar[bool] = False
     """Whether members have keys that a view states."""
     whole_shards: ClassVar[bool] = False
