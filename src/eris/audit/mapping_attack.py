@@ -63,7 +63,7 @@ class TrueClients:
 
 
 @dataclass(frozen=True, eq=False)
-class Attacked:
+class AttackedSegment:
     """One segment of one round under attack."""
 
     round: int
@@ -108,7 +108,7 @@ class Attacked:
 class MappingReport:
     """What came of all segments."""
 
-    attacked: tuple[Attacked, ...] = ()
+    attacked: tuple[AttackedSegment, ...] = ()
     controls: tuple[dict[str, Any], ...] = ()
     sums: tuple[dict[str, Any], ...] = ()
     known: str = "sent"
@@ -135,7 +135,7 @@ class MappingAttack:
     truth: TrueClients
     seed: int = 0
     name: ClassVar[str] = "mappings"
-    attacked: list[Attacked] = field(default_factory=list)
+    attacked: list[AttackedSegment] = field(default_factory=list)
     _controls: list[dict[str, Any]] = field(default_factory=list)
     _sums: list[dict[str, Any]] = field(default_factory=list)
 
@@ -183,7 +183,7 @@ class MappingAttack:
         ]
         measures = measured(found, models, centroids, integers, start)
         self.attacked.append(
-            Attacked(sight.round, name, segment, found, models, start, measures, sum(right))
+            AttackedSegment(sight.round, name, segment, found, models, start, measures, sum(right))
         )
         if not any(row["observer"] == name for row in self._controls):
             lots = Stream(self.seed, "permuted mappings").permutations(*segment.mappings.shape)

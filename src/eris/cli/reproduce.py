@@ -28,6 +28,7 @@ WIDTH = 150
 
 EAVESDROPPER, COMPLETION = "eavesdropper", "audit-completion"
 CHOOSING, NOISE = "audit-choosing", "shared-noise"
+ENCCLUSTER = "enccluster-attacks"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
@@ -40,13 +41,16 @@ KEPT = {
     "audit-defences": "eris.experiments.audits.defences",
     "audit-visible": "eris.experiments.audits.visible",
     CHOOSING: "eris.experiments.audits.beyond_masks",
+    ENCCLUSTER: "eris.experiments.audits.enccluster_attacks",
 }
 """The same, of which every line is kept."""
 NARROWED = {
-    "--only": (COMPLETION, CHOOSING, NOISE),
+    "--only": (COMPLETION, CHOOSING, NOISE, ENCCLUSTER),
     "--instances": (COMPLETION, CHOOSING),
 }
 """Which of them can be asked for a part, or for more of it."""
+QUICK = (EAVESDROPPER, ENCCLUSTER)
+"""Those that can be had on few samples."""
 BOUNDS = "one-run-bounds"
 SEEDED = {
     NOISE: "eris.experiments.runs.shared_noise",
@@ -63,7 +67,7 @@ def reproduce(
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
             "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
-            "audit-choosing, eavesdropper, shared-noise or one-run-bounds."
+            "audit-choosing, eavesdropper, enccluster-attacks, shared-noise or one-run-bounds."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -72,7 +76,7 @@ def reproduce(
         Path | None, typer.Option(help="Where to draw a curve (default: beside the runs).")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="eavesdropper: on few samples, in minutes.")
+        bool, typer.Option("--quick", help=f"{', '.join(QUICK)}: on few samples, in minutes.")
     ] = False,
     attack: Annotated[
         str | None, typer.Option(help="audit-defences, audit-visible: cosine, idlg, rog or ggl.")
@@ -82,6 +86,7 @@ def reproduce(
         typer.Option(
             help="audit-completion: grid, layers, precision, training or means alone; "
             "audit-choosing: choosing, dropout or false-model; "
+            "enccluster-attacks: digits or resnet20; "
             "shared-noise: softmax-16, softmax-64-dsc, lenet5-64 and so on."
         ),
     ] = None,
@@ -102,8 +107,9 @@ def reproduce(
     eris reproduce eavesdropper --seeds 1 --quick
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
-    needed = (*AUDIT, "sklearn") if name == BOUNDS else AUDIT
-    need(*(needed if name.startswith("audit-") or name == BOUNDS else images))
+    needed = (*AUDIT, "sklearn") if name in (BOUNDS, ENCCLUSTER) else AUDIT
+    audited = name.startswith("audit-") or name in (BOUNDS, ENCCLUSTER)
+    need(*(needed if audited else images))
     from eris.experiments.audits.secure import SECURE
     from eris.experiments.audits.tables import AUDITS
     from eris.experiments.runs import reproduce as experiments
@@ -116,8 +122,8 @@ def reproduce(
         chosen = audits.get(name) or experiments.EXPERIMENTS.get(name)
         if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
-    if quick and name != EAVESDROPPER:
-        raise InvalidSetting("--quick", name, f"none: only {EAVESDROPPER} has fewer samples")
+    if quick and name not in QUICK:
+        raise InvalidSetting("--quick", name, f"none: only {', '.join(QUICK)} have fewer samples")
     if attack is not None and name not in ATTACKED:
         expected = f"none: it is chosen in {' and '.join(ATTACKED)} only"
         raise InvalidSetting("--attack", attack, expected)
@@ -136,9 +142,11 @@ def reproduce(
             importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
     elif name in KEPT:
         chosen_attack = [] if attack is None else ["--attack", attack]
+        less = ["--quick"] if quick else []
         for seed in numbers:
             module = importlib.import_module(KEPT[name])
-            module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack, *narrowed])
+            given_seed = ["--seed", str(seed), "--runs", str(root)]
+            module.main([*given_seed, *chosen_attack, *narrowed, *less])
     elif name in SEEDED:
         which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
         importlib.import_module(SEEDED[name]).main([*which, "--runs", str(root), *narrowed])

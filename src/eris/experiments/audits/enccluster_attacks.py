@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from eris.audit.attack import show
 from eris.audit.embeddings import COMPONENTS, embedding_errors, perfect_guess
-from eris.audit.mapping_attack import Attacked, MappingAttack, TrueClients
+from eris.audit.mapping_attack import AttackedSegment, MappingAttack, TrueClients
 from eris.audit.mapping_measures import Guess, MappingMeasures
 from eris.audit.watch import Watch
 from eris.core.clustering import clustered
@@ -90,6 +90,7 @@ class TrainedWorld:
     cells: tuple[TrainedCell, ...]
     clients: int = 10
     clusters: int = 128
+    fraction_bits: int = 20
 
 
 BOTH = (TrainedCell("weights"), TrainedCell("updates", "updates"))
@@ -213,8 +214,8 @@ class AttackedTraining:
         )  # fmt: skip
         self.clients = Remembered(population)
         method = EncCluster(
-            world.clusters, cell.coding, cell.policy, clusters_of=cell.clusters_of,
-            aggregators=cell.aggregators,
+            world.clusters, cell.coding, cell.policy, fraction_bits=world.fraction_bits,
+            clusters_of=cell.clusters_of, aggregators=cell.aggregators,
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)  # that is what is measured
@@ -268,7 +269,7 @@ class AttackedTraining:
             return update
         return moved(model, update, self.world.rate)
 
-    def _embedded(self, attacked: Attacked) -> dict[str, dict[int, float]]:
+    def _embedded(self, attacked: AttackedSegment) -> dict[str, dict[int, float]]:
         """The paper's measure of every guess at a client's model, as means over the clients."""
         found, every = attacked.found, len(attacked.models)
         each = [
