@@ -6,6 +6,7 @@ docs/enccluster.md has the table: which attack, which test.
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +14,15 @@ import pytest
 from eris.audit.attack import show
 from eris.audit.mapping_attack import MappingAttack, MappingReport, TrueClients
 from eris.audit.watch import Watch
+from eris.core.books import Books
 from eris.core.clustering import clustered
+from eris.core.errors import MalformedMessage
 from eris.core.vectors import Vector
 from eris.experiments.audits.enccluster_attacks import AttackedTraining, TrainedCell, TrainedWorld
 from eris.federation import Federation
 from eris.methods.registry import create
+from eris.protocol.enccluster.group import POINT_BYTES
+from eris.protocol.enccluster.mapped import Box
 from eris.protocol.messages import Contribution
 from eris.protocol.observers import Observer
 from eris.protocol.transcript import Record
@@ -26,6 +31,7 @@ from support.crowd import Crowd
 from support.encrypted import CLIENTS, CLUSTERS, START, N
 from support.recorded import (
     SERVER,
+    Patch,
     Recorded,
     centroids_of,
     recorded,
@@ -161,13 +167,36 @@ def test_a_watcher_has_the_clustered_model_up_to_a_constant(coding: str) -> None
 
 
 @pytest.mark.parametrize("coding", ["sealed", "filter8", "filter32"])
-def test_control_a_watcher_of_a_sealed_index_or_a_keyed_filter_has_no_positions(
+def test_control_of_a_sealed_index_or_a_keyed_filter_a_watcher_has_no_positions(
     coding: str,
 ) -> None:
     run = recorded(1, coding=coding)
     tap = run.transcript.link(5, SERVER)
     (message,) = run.messages(1, Contribution, tap)
     assert run.reader.read(message, frozenset(), {}) is None
-    watch = Watch(run.transcript, START, [tap])
-    for sight in watch.follow(1, run.transcript.records):
+    for sight in Watch(run.transcript, START, [tap]).follow(1, run.transcript.records):
         assert not sight.seen(5).any()
+
+
+def queried(run: Recorded) -> list[Any]:
+    """A watcher's look into a filter under a key that it makes up: the hits, or a refusal."""
+    (message,) = run.messages(1, Contribution, run.transcript.link(5, SERVER))
+    mapping = message.payload.encoded.data[4 + POINT_BYTES * CLUSTERS :]
+    books, made_up = Books((N,), (CLUSTERS,)), Box(bytes(32), 5, run.label(1))
+    (segment,) = run.coding.agreement.segments(1).values()
+    try:
+        found = run.coding.form.read(mapping, books, int(segment.coordinates[0]), made_up)
+    except MalformedMessage as refused:
+        return [str(refused)]
+    return list(found)
+
+
+def test_a_filter_hides_the_mapping_from_links_only_if_its_hash_is_keyed(
+    monkeypatch: Patch,
+) -> None:
+    keyed = recorded(1, coding="filter16", policy="first")
+    assert "has no cluster for coordinate" in queried(keyed)[0]
+    # The hash that everyone knows is the paper's; then everyone may ask.
+    monkeypatch.setattr(Box, "filter_key", lambda self, attempt: bytes([attempt]) * 16)
+    public = recorded(1, coding="filter16", policy="first")
+    assert queried(public) == list(public.books(1)[5].mapping)

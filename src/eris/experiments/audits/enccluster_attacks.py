@@ -37,6 +37,7 @@ from eris.core.errors import InvalidSetting, PrivacyWarning, one_of
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
 from eris.experiments.audits.auditing import kept_tables
+from eris.experiments.audits.files import flat_model
 from eris.experiments.audits.mapping_tables import MappingRow, shown_mappings
 from eris.experiments.audits.programs import asked, told
 from eris.experiments.audits.report import write
@@ -50,6 +51,7 @@ from eris.models import MODELS, create
 from eris.models.seeding import seeded
 from eris.protocol.enccluster.mapped import MappingCoding, Policy
 from eris.protocol.schemes.weights import Travelling, moved
+from eris.protocol.settings import model_digest
 from eris.training.evaluation import evaluate
 from eris.training.flat import flatten, unflatten
 from eris.training.population import Models, Population
@@ -110,16 +112,20 @@ QUICK = TrainedWorld("digits", "64-256-10", 140, 2, 32, 0.1, 2, (1, 2), BOTH)
 @dataclass(frozen=True)
 class AttackSettings:
     """What is asked for; ``only`` is one of the worlds, or ``all``. ``samples`` a client and
-    ``rounds`` are fewer than usual if they are not 0."""
+    ``rounds`` are others than usual if they are not 0. ``initial`` is a file with the model to
+    begin with (safetensors with one flat tensor ``model``), in place of a random one."""
 
     seed: int = 0
     quick: bool = False
     only: str = "all"
     samples: int = 0
     rounds: int = 0
+    initial: str = ""
     runs: str = ""
 
     def __post_init__(self) -> None:
+        if self.initial and self.only == "all":
+            raise InvalidSetting("initial", self.initial, "one world: --only, for the model is its")
         if self.only not in (known := ["all", *WORLDS]):
             raise InvalidSetting("only", self.only, one_of(known, self.only))
 
@@ -139,9 +145,16 @@ class AttackSettings:
             given |= {"rounds": self.rounds, "shown": (*shown, self.rounds)}
         return TrainedWorld(**given)
 
+    def start(self, world: TrainedWorld) -> Vector:
+        """The model that everyone starts from."""
+        if self.initial:
+            return flat_model(Path(self.initial))
+        return flatten(network(world, self.seed))
+
     def path(self, world: TrainedWorld, cell: TrainedCell) -> Path:
         """Where a line's figures are kept: other settings are another file."""
-        said = repr((asdict(world) | {"cells": ()}, cell, self.seed))
+        start = model_digest(self.start(world)) if self.initial else ""
+        said = repr((asdict(world) | {"cells": ()}, cell, self.seed, start))
         digest = hashlib.sha256(said.encode()).hexdigest()[:12]
         root = runs_root(Path(self.runs) if self.runs else None)
         return root / FOLDER / f"{world.model}-{digest}.json"
@@ -204,7 +217,9 @@ def dealt(world: TrainedWorld, cell: TrainedCell, seed: int) -> Holdings:
 class AttackedTraining:
     """A line under way: a federation that is trained, recorded and read round by round."""
 
-    def __init__(self, world: TrainedWorld, cell: TrainedCell, seed: int) -> None:
+    def __init__(
+        self, world: TrainedWorld, cell: TrainedCell, seed: int, initial: Vector | None = None
+    ) -> None:
         self.world, self.cell, self.seed = world, cell, seed
         self.data, self.module = dealt(world, cell, seed), network(world, seed)
         self._inputs = torch.from_numpy(self.data.inputs)
@@ -220,7 +235,7 @@ class AttackedTraining:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)  # that is what is measured
             self.federation = Federation(
-                self.clients, flatten(self.module), method,
+                self.clients, flatten(self.module) if initial is None else initial, method,
                 rule=server_rule("fedavg", learning_rate=world.rate),
                 samples=[len(part) for part in self.data.parts], seed=seed,
             )  # fmt: skip
@@ -326,7 +341,8 @@ def line(
     """The figures of a line, made unless they are there."""
     path = settings.path(world, cell)
     if not path.is_file():
-        write(AttackedTraining(world, cell, settings.seed).attacked(tell), path)
+        training = AttackedTraining(world, cell, settings.seed, settings.start(world))
+        write(training.attacked(tell), path)
     kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return kept
 
@@ -345,11 +361,12 @@ def tables(
 ) -> None:
     """Print a world's lines."""
     first = next(iter(lines.values()))
+    start = f"from {settings.initial}" if settings.initial else "from random weights"
     tested = ", ".join(f"{name} {100 * one['accuracy']:.1f} %" for name, one in lines.items())
     say(f"{first['source']}; {world.clients} clients of {world.samples} samples; {world.model}, "
         f"{first['parameters']:,} weights; {world.epochs} epochs a round, SGD {world.rate:g}, "
         f"batches of {world.batch}; {world.rounds} rounds; κ = {world.clusters}; seed "
-        f"{settings.seed}. On test samples in the end: {tested}")  # fmt: skip
+        f"{settings.seed}, {start}. On test samples in the end: {tested}")  # fmt: skip
     rows = []
     for name, one in lines.items():
         rows += [MappingRow(f"{name}, round {kept['round']}", measures_of(kept))
@@ -379,7 +396,7 @@ def tables(
 
 def main(given: list[str] | None = None) -> None:
     """Print the tables."""
-    names = ("seed", "quick", "only", "samples", "rounds", "runs")
+    names = ("seed", "quick", "only", "samples", "rounds", "initial", "runs")
     settings = asked(AttackSettings, __name__, __doc__, names, given)
     for world in settings.worlds:
         with single_threaded():
