@@ -94,3 +94,11 @@ def test_the_commands_run_and_audit_it(
     sums = found["a sum and nothing else: share of the updates that its mean explains"]
     assert {one["observer"] for one in sums} == {"member 0"}
     assert eris("audit", "enc", "--attack", "mappings", "--as", "link:0-6") == 0, eris.err
+    assert eris("audit", "enc", "--attack", "eavesdrop") == 0, eris.err
+    found = json.loads((tmp_path / "runs" / "enc" / "audit.json").read_text(encoding="utf-8"))
+    (most,) = [
+        one
+        for one in found["eavesdropper"]
+        if (one["hears"], one["starts at"], one["γ"]) == ("both ways", "first model", 1.0)
+    ]
+    assert 0 < most["left where heard, %"] < 1, "a constant a segment is guessed"

@@ -172,8 +172,9 @@ class ClusterReader:
         unkeyed = Box(bytes(32), client, label.first)
         return unkeyed if self.coding.terms.coding in IN_THE_CLEAR else None
 
-    def _own_base(self, book: ReceivedBook, label: BookLabel, share: Reveal) -> int:
-        """m_0 of who gave the share: it knows its scalar."""
+    def _own_base(self, book: ReceivedBook, label: BookLabel, share: Reveal) -> int | None:
+        """m_0 of who gave the share, for it knows its scalar; None where the seed does not tell its
+        keys, as of a real node."""
         me, said = book.client, read_share(share.data)
         others = [(one, self._vaults[one].newest.public.exchange) for one in share.included]
         mask = masks(
@@ -184,9 +185,7 @@ class ClusterReader:
         lock = times_public(-scalar, point(label.encoded))
         bound = self.coding.scale(label.round).bound
         values, found = self.coding.table(bound).find([added([book.points[0], lock])], bound)
-        if not found[0]:
-            raise NoLogarithm(label, f"client {me}, its first cluster", bound)
-        return int(values[0])
+        return int(values[0]) if found[0] else None
 
 
 def _scalar(share: Reveal) -> int:

@@ -49,6 +49,7 @@ from eris.federation import Federation
 from eris.methods.enccluster import EncCluster
 from eris.models import MODELS, create
 from eris.models.seeding import seeded
+from eris.protocol.enccluster.coding import MOST_RANGE
 from eris.protocol.enccluster.mapped import MappingCoding, Policy
 from eris.protocol.schemes.weights import Travelling, moved
 from eris.protocol.settings import model_digest
@@ -75,6 +76,12 @@ class TrainedCell:
     aggregators: int | None = None
     alpha: float | None = None
     """Of the Dirichlet distribution of labels; none: dealt by lot."""
+
+    @property
+    def shift(self) -> int:
+        """Bits of the range that are taken from the fraction: an update is a sum of gradients, and
+        larger than weights."""
+        return 4 if self.clusters_of == "updates" else 0
 
 
 @dataclass(frozen=True)
@@ -229,8 +236,9 @@ class AttackedTraining:
         )  # fmt: skip
         self.clients = Remembered(population)
         method = EncCluster(
-            world.clusters, cell.coding, cell.policy, fraction_bits=world.fraction_bits,
-            clusters_of=cell.clusters_of, aggregators=cell.aggregators,
+            world.clusters, cell.coding, cell.policy, weight_range=MOST_RANGE * 2**cell.shift,
+            fraction_bits=world.fraction_bits - cell.shift, clusters_of=cell.clusters_of,
+            aggregators=cell.aggregators,
         )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyWarning)  # that is what is measured
@@ -255,8 +263,12 @@ class AttackedTraining:
                 truth.note(round, records)
                 looking = [attack] if round in world.shown else []
                 show(watch, round, records, looking)
-                if looking and self.cell.clusters_of == "weights" and not self.cell.aggregators:
-                    embedded.append({"round": round, "mse": self._embedded(attack.attacked[-1])})
+                if self.cell.clusters_of == "weights" and not self.cell.aggregators:
+                    embedded += [
+                        {"round": round, "mse": self._embedded(one)}
+                        for one in attack.attacked
+                        if one.round == round
+                    ]
                 tell(round)
             tested = (
                 torch.from_numpy(self.data.test_inputs),
@@ -264,7 +276,6 @@ class AttackedTraining:
             )
             found = evaluate(self.module, training.model, *tested)
         report = attack.report()
-        (controls,) = [rows for name, rows in report.figures().items() if "control" in name]
         return {
             "source": self.data.source,
             "parameters": len(initial),
@@ -273,7 +284,7 @@ class AttackedTraining:
                 {"round": one.round, "without key": one.without_key, **asdict(one.measures)}
                 for one in report.attacked
             ],
-            "control": controls,
+            "control": list(report.controls),
             "embeddings": embedded,
             "cpu seconds": process_time() - spent,
         }
@@ -371,6 +382,9 @@ def tables(
     for name, one in lines.items():
         rows += [MappingRow(f"{name}, round {kept['round']}", measures_of(kept))
                  for kept in one["rounds"]]  # fmt: skip
+        missing = sorted({*world.shown} - {kept["round"] for kept in one["rounds"]})
+        if missing:
+            say(f"{name}: too few contributions were in range to open rounds {missing}")
     shown_mappings("Recorded messages: mappings and opened sums", rows)
     control = Table(
         "", "rank", "determined", "exact", "residual", "error/variance",
