@@ -86,10 +86,12 @@ def test_the_commands_run_and_audit_it(
     assert eris("audit", "enc") == 0, eris.err
     found = json.loads((tmp_path / "runs" / "enc" / "audit.json").read_text(encoding="utf-8"))
     assert {one["observer"] for one in found["findings"]} == {"server", "member 0", "final model"}
-    lines = found["mappings and sums, against what clients sent"]
+    lines = found["mappings and sums: the system"]
     assert [one["round"] for one in lines] == [1, 2, 3]
     assert all(one["exact"] == one["determined"] for one in lines)
-    (control,) = found["mappings and sums, control: each client's mapping permuted"]
+    models = found["mappings and sums: models, against what clients sent"]
+    assert all(one["explained"] > one["mean"] for one in models), models
+    (control,) = found["mappings and sums: control, each client's mapping permuted"]
     assert control["exact"] < control["determined"]
     sums = found["a sum and nothing else: share of the updates that its mean explains"]
     assert {one["observer"] for one in sums} == {"member 0"}

@@ -78,30 +78,39 @@ class AttackedSegment:
     without_key: int
     """Differences of centroids from ciphertexts under one pad alone that are the clients' own."""
 
-    def figures(self) -> dict[str, Any]:
-        """A line of the table."""
+    @property
+    def _place(self) -> dict[str, Any]:
+        return {"round": self.round, "observer": self.observer, "shard": self.segment.key[0]}
+
+    def solved(self) -> dict[str, Any]:
+        """A line about the system, and the differences of centroids that it gives."""
         found = self.measures
-        return {
-            "round": self.round,
-            "observer": self.observer,
-            "shard": self.segment.key[0],
+        return self._place | {
             "N": found.clients,
             "d": found.coordinates,
-            "N(κ−1)+1": found.bound,
             "rank": found.rank,
-            "of": found.differences,
+            "N(κ−1)+1": found.bound,
             "determined": found.determined,
             "exact": found.exact,
+            "of": found.differences,
             "no key": self.without_key,
             "residual": found.residual,
-            "error/var": found.attack.error,
-            "clustering": found.clustering.error,
-            "aggregate": found.aggregate.error,
-            "explained": found.attack.explained,
-            "clipped": found.clipped.explained,
-            "by aggregate": found.aggregate.explained,
-            "by a secure sum": found.mean.explained,
         }
+
+    def guessed(self, *, trained: bool) -> dict[str, Any]:
+        """A line about the models; what clustering costs is known where it is known what clients
+        ``trained``."""
+        found = self.measures
+        errors = {"error": found.attack.error, "of the mean": found.aggregate.error}
+        shares = {
+            "explained": found.attack.explained,
+            "clipped mean": found.clipped.explained,
+            "mean": found.aggregate.explained,
+        }
+        if trained:
+            errors["of clustering"] = found.clustering.error
+            shares["secure sum"] = found.mean.explained
+        return self._place | errors | shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +126,11 @@ class MappingReport:
     def figures(self) -> dict[str, list[dict[str, Any]]]:
         """Tables that have lines."""
         tables = {
-            f"mappings and sums, against what clients {self.known}": [
-                one.figures() for one in self.attacked
+            "mappings and sums: the system": [one.solved() for one in self.attacked],
+            f"mappings and sums: models, against what clients {self.known}": [
+                one.guessed(trained=self.known == "trained") for one in self.attacked
             ],
-            "mappings and sums, control: each client's mapping permuted": list(self.controls),
+            "mappings and sums: control, each client's mapping permuted": list(self.controls),
             "a sum and nothing else: share of the updates that its mean explains": list(self.sums),
         }
         return {title: rows for title, rows in tables.items() if rows}
@@ -193,7 +203,7 @@ class MappingAttack:
                 {
                     "round": sight.round, "observer": name, "rank": wrong.rank,
                     "determined": wrong.determined, "exact": wrong.exact,
-                    "residual": wrong.residual, "error/var": wrong.attack.error,
+                    "residual": wrong.residual, "error": wrong.attack.error,
                 }
             )  # fmt: skip
 

@@ -393,7 +393,7 @@ def tables(
     for name, one in lines.items():
         for kept in one["control"]:
             cells = (kept["rank"], kept["determined"], kept["exact"], f"{kept['residual']:.3f}")
-            control.add_row(name, *map(str, cells), f"{kept['error/var']:.2e}")
+            control.add_row(name, *map(str, cells), f"{kept['error']:.2e}")
     told(control, 110, {"controls": {name: one["control"] for name, one in lines.items()}})
     drawn = Table(
         "", "guess", *(f"MSE, {kept} components" for kept in COMPONENTS),
