@@ -24,6 +24,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any, TypeVar
@@ -50,7 +51,7 @@ from eris.protocol.enccluster.encrypt import ClientScalars, encrypt, encrypt_eac
 from eris.protocol.enccluster.labels import BookLabel
 from eris.protocol.enccluster.logarithms import Integers, LogarithmTable
 from eris.protocol.enccluster.opening import ReceivedBook, open_by_differences, open_fully
-from eris.protocol.enccluster.paillier import SECURITY, SeflKey
+from eris.protocol.enccluster.paillier import SECURITY, PaillierPair
 from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.enccluster.sets import SetMember, SetStatement, contribution_digest
 from eris.protocol.enccluster.shares import ShareDesk, key_share
@@ -242,11 +243,11 @@ def relatives(plan: Plan, times: Times) -> None:
     scalars = ClientScalars.drawn(keys.process_secret, vault.fresh(1), LABEL, said, slots=2)
     for _ in range(plan.repeats):
         times.of("detrust", lambda: encrypt_each(messages, LABEL, scalars))
-    some = model(plan, 0)[: plan.paillier_sample]
+    some = messages[: plan.paillier_sample]
     for bits in plan.paillier:
-        pair = SeflKey.drawn(bits)
+        pair = PaillierPair.drawn(bits, os.urandom)
         for _ in range(plan.repeats):
-            times.of(f"sefl_{bits}", lambda pair=pair: pair.encrypt(0, some, 1.0))  # type: ignore[misc]
+            times.of(f"sefl_{bits}", partial(pair.public.encrypt, some, os.urandom))
 
 
 # -- bytes ----------------------------------------------------------------------------------------
@@ -377,7 +378,7 @@ def report(plan: Plan, times: Times, console: Console) -> None:
     for bits in plan.paillier:
         seconds = times[f"sefl_{bits}"] / plan.paillier_sample * plan.kept
         told = f"extrapolated from {plan.paillier_sample}"
-        known = f"{SECURITY[bits]}-bit security" if bits in SECURITY else "not secure"
+        known = f"{SECURITY[bits]}-bit security" if SECURITY.get(bits) else "not secure"
         size = sefl_upload(plan.weights, plan.kept, bits)
         row(f"SEFL, n of {bits} bits, {known}", f"{plan.kept:,} weights", seconds, told, size)
     console.print(table)

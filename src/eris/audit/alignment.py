@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from eris.audit import kernels
 from eris.audit.candidates import Candidates
-from eris.audit.watch import Pieces, Sight
+from eris.audit.heard import Pieces
+from eris.audit.watch import Sight
 from eris.core.vectors import Vector
 
 Scores = NDArray[np.float64]

@@ -50,6 +50,13 @@ class Attack(Protocol):
         """What came of all that was seen."""
 
 
+class Noting(Protocol):
+    """Is told what no observer is told, for the statistics of an attack alone."""
+
+    def note(self, round: int, records: Sequence[Record]) -> None:
+        """All messages of a round."""
+
+
 def show(
     watch: Watch | Neighbourhood,
     round: int,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from eris.audit.alignment import NAMES, Scores
 from eris.audit.candidates import Candidates
 from eris.audit.gradients import SampleModel
+from eris.audit.heard import Pieces
 from eris.audit.membership import (
     JOINT,
     LOSS,
@@ -26,7 +27,7 @@ from eris.audit.membership import (
     MembershipReport,
 )
 from eris.audit.statistics import checked_clients, checked_truth
-from eris.audit.watch import Pieces, Sight
+from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Indices, Vector
 from eris.protocol.observers import Observer

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.audit.attack import FinalModel
+from eris.audit.attack import FinalModel, Noting
 from eris.audit.neighbour import NeighbourSight, NeighbourWatch, TapWatch
 from eris.audit.watch import Sight, Watch
 from eris.core.errors import InvalidSetting, require
@@ -29,6 +29,7 @@ from eris.core.vectors import Vector
 from eris.methods.registry import agreed
 from eris.protocol.gossip.peer import GossipSettings, Neighbour, Sends
 from eris.protocol.observers import ANYBODY, Observer
+from eris.protocol.schemes.halves import Tables
 from eris.protocol.transcript import Record, Transcript
 from eris.theory.eavesdropper import Estimator, Floats
 
@@ -45,11 +46,8 @@ ZERO, FIRST = "zero", "first model"
 """Where the estimate starts: at 0, or at the model that everyone started from."""
 
 
-class Truth(Protocol):
-    """The tapped clients' models as they are: for the statistics alone."""
-
-    def note(self, round: int, records: Sequence[Record]) -> None:
-        """All messages of a round."""
+class Truth(Noting, Protocol):
+    """The tapped clients' models as they are."""
 
     def model(self, client: int) -> Vector | None:
         """A client's model after its training in the last noted round; None: it had no part."""
@@ -61,9 +59,12 @@ class AggregatedTruth:
     What a client trained and did not send (masks, pruning, a quantiser's rounding) is not in it.
     """
 
-    def __init__(self, frame: Transcript, initial: Vector, clients: Sequence[int]) -> None:
+    def __init__(
+        self, frame: Transcript, initial: Vector, clients: Sequence[int], *,
+        tables: Tables | None = None,
+    ) -> None:  # fmt: skip
         everyone = Observer("coalition", frozenset(range(len(frame.membership.members))))
-        self._watch, self._clients = Watch(frame, initial, [everyone]), clients
+        self._watch, self._clients = Watch(frame, initial, [everyone], tables=tables), clients
         self._models: dict[int, Vector] = {}
 
     def note(self, round: int, records: Sequence[Record]) -> None:

@@ -12,59 +12,28 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.errors import ErisError, InvalidSetting
+from eris.audit.ciphertexts import ClusterReader, OpenedSegment
+from eris.audit.heard import Heard, HeardRound, Known, Pieces, Sent
+from eris.core.errors import InvalidSetting
 from eris.core.vectors import Indices, Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.authority.standing import Scheduled
-from eris.protocol.messages import Contribution, Message, Result, Snapshot
+from eris.protocol.messages import Contribution, Result, Reveal, Snapshot
 from eris.protocol.observers import Observer
 from eris.protocol.round.replica import Replica
-from eris.protocol.schemes import Coding, Rotated, Scheme
+from eris.protocol.schemes import Coding, EncryptedClusters, Rotated, Scheme
+from eris.protocol.schemes.halves import Tables
 from eris.protocol.secure.noise_terms import SharedNoise
 from eris.protocol.secure.simulated import Opener
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
-
-
-@dataclass(frozen=True)
-class Heard:
-    """A record whose message is read once, for all observers."""
-
-    sender: int
-    receivers: tuple[int, ...]
-    arrived: set[int]
-    message: Message
-
-
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """What can be known of one client's update in a round, piece by piece (a piece is a segment).
-
-    ``sent`` is what travelled, as it travelled; ``update`` the same with the shift undone;
-    ``published`` the best guess from what was published. Where clients divide by their local steps
-    (FedNova), ``steps`` says how many there were, ``mean_steps`` how many on average of those in
-    ``published``.
-    """
-
-    coordinates: Indices
-    edges: Indices
-    sent: Vector
-    update: Vector
-    published: Vector | None = None
-    steps: float = 1.0
-    mean_steps: float = 1.0
-
-    @property
-    def sizes(self) -> Indices:
-        """Coordinates in each piece."""
-        return np.diff(self.edges)
 
 
 @dataclass(frozen=True)
@@ -94,8 +63,8 @@ class Sight:
     """What clients trained from, as far as these observers know."""
     rate: float
     """The server's step: an update times this is what it moves the model by."""
-    _known: _Known = field(repr=False)
-    _round: _Round = field(repr=False)
+    _known: Known = field(repr=False)
+    _round: HeardRound = field(repr=False)
 
     def pieces(self, client: int, *, published: bool = False) -> Pieces | None:
         """What any of these observers may know of a client's update; None: it had no part."""
@@ -154,6 +123,14 @@ class Sight:
         """What leads where the coordinates of pieces point, if that is not the model's own."""
         return self._known.agreement.coding if isinstance(self.scheme, Rotated) else None
 
+    def opened(self, observer: int) -> list[OpenedSegment]:
+        """The segments of encrypted clusters whose sums an observer opened."""
+        return list(self._round.opened(observer))
+
+    def segment(self, key: Key) -> Indices:
+        """The coordinates of a segment."""
+        return self._round.agreement.segments(self.round)[key].coordinates
+
     @property
     def published(self) -> NDArray[np.bool_]:
         """By piece: whether its result reached these observers."""
@@ -192,19 +169,27 @@ class Watch:
     """The observers of one run of a federation with aggregators.
 
     ``frame`` says what was agreed and who was who in which epoch; its records are not looked at.
-    ``initial`` is the model everyone started from, which every member has.
+    ``initial`` is the model everyone started from, which every member has. ``tables`` give
+    logarithms, where centroids are encrypted.
     """
 
-    def __init__(self, frame: Transcript, initial: Vector, observers: Sequence[Observer]) -> None:
+    def __init__(
+        self, frame: Transcript, initial: Vector, observers: Sequence[Observer], *,
+        tables: Tables | None = None,
+    ) -> None:  # fmt: skip
         if not observers:
             raise InvalidSetting("observers", "none", "at least one")
         self._frame, self._views = frame, [Scheduled(frame.view_of(), 1)]
         self.agreement = Agreement(Settings.from_canonical(frame.settings), frame.view_of())
+        if tables is not None:
+            self.agreement.coding.equip(tables)
         self.observers = tuple(observers)
         self._opener = Opener(self.agreement) if self.agreement.settings.secure else None
+        clustered = isinstance(self.agreement.settings.scheme, EncryptedClusters)
+        self._clusters = ClusterReader(self.agreement) if clustered else None
         # Every observer starts from the same; where results did not reach all, ways part.
-        known = _Known(self.agreement, Replica(self.agreement, initial))
-        self._groups: list[tuple[tuple[int, ...], _Known]] = [
+        known = Known(self.agreement, Replica(self.agreement, initial))
+        self._groups: list[tuple[tuple[int, ...], Known]] = [
             (tuple(range(len(self.observers))), known)
         ]
         self._taps = [n for n, observer in enumerate(observers) if observer.link is not None]
@@ -215,16 +200,19 @@ class Watch:
 
     def follow(self, round: int, records: Iterable[Record]) -> Iterator[Sight]:
         """A round's messages; each sight holds until the next one is asked for."""
-        heard = _Round(self.agreement, round)
+        heard = HeardRound(self.agreement, round, self._clusters)
         public: dict[int, list[int]] = defaultdict(list)
         before: dict[int, list[int]] = defaultdict(list)  # of earlier rounds: known as this began
         messages: list[Result | Snapshot] = []
+        sent: list[tuple[int, Contribution]] = []
         for record in records:
             one = Heard(record.sender, record.receivers, record.arrived, record.message)
             message = one.message
             if isinstance(message, Contribution):
-                for observer in self._reached(one):
-                    heard.note(observer, message, partial(self._read, observer, message))
+                sent += [(observer, message) for observer in self._reached(one)]
+            elif isinstance(message, Reveal):
+                for observer in self._who(one):
+                    heard.shares[observer][message.header.key][one.sender] = message
             elif isinstance(message, Result | Snapshot) and (observers := self._who(one)):
                 told = before if message.header.round < round else public
                 for observer in observers:
@@ -234,6 +222,8 @@ class Watch:
                     heard.results.setdefault(message.header.key, message)
                     for observer in observers:
                         heard.published[observer].add(message.header.key)
+        for observer, contribution in sent:  # of encrypted ones shares say more
+            heard.note(observer, contribution, partial(self._read, observer, contribution, heard))
         if not messages and not heard.contributions:
             return  # a round of which nothing reached anybody here
         self._go_by({result.header.epoch for result in heard.results.values()}, round)
@@ -241,7 +231,7 @@ class Watch:
             self._part(before)
             for company, known in self._groups:
                 late = [messages[i] for i in before.get(company[0], ())]
-                known.advance(_Round(self.agreement, round), company[0], late)
+                known.advance(HeardRound(self.agreement, round), company[0], late)
         self._part(public)
         for company, known in self._groups:
             model = known.replica.model.copy()
@@ -256,20 +246,26 @@ class Watch:
             found |= dict.fromkeys(observers, known.replica.model)
         return [found[number] for number in range(len(self.observers))]
 
-    def _read(self, observer: int, message: Contribution) -> _Sent | None:
+    def _read(self, observer: int, message: Contribution, heard: HeardRound) -> Sent | None:
         """What an observer reads of a contribution; of masked words nothing, unless it is an owner
         with helpers enough."""
         header, based_on = message.header, message.based_on
+        if self._clusters is not None:
+            members, shares = self.observers[observer].members, heard.shares[observer][header.key]
+            clusters = self._clusters.read(message, members, shares)
+            if clusters is None:
+                return None
+            return Sent(based_on, message.samples, message.steps, clusters)
         if self._opener is not None:
             opened = self._opener.read(message, self.observers[observer].members)
             if opened is None:
                 return None
             # Gauge coordinates are noise alone, and none of the model's.
             values = opened[0][:0] if header.key == self.agreement.gauge else opened[0]
-            return _Sent(based_on, *opened[1:], values)
+            return Sent(based_on, *opened[1:], values)
         segment = self.agreement.segments(header.round)[header.key]
         values = self.agreement.coding.read(message, segment)
-        return _Sent(based_on, message.samples, message.steps, values)
+        return Sent(based_on, message.samples, message.steps, values)
 
     def _who(self, one: Heard) -> list[int]:
         near = {o for member in (one.sender, *one.arrived) for o in self._near.get(member, ())}
@@ -302,142 +298,3 @@ class Watch:
                 shared = {id(self.agreement): self.agreement}  # anew: a copy notes itself in it
                 groups.append((tuple(part), copy.deepcopy(known, shared) if number else known))
         self._groups = groups
-
-
-@dataclass(frozen=True, eq=False)
-class _Sent:
-    """A contribution as it travelled: its values unscaled, one a coordinate."""
-
-    based_on: int
-    samples: int
-    steps: int
-    values: Vector
-
-
-class _Round:
-    """The messages of one round, and which observers have them."""
-
-    def __init__(self, agreement: Agreement, round: int) -> None:
-        self.agreement, self.round = agreement, round
-        self.places = {key: number for number, key in enumerate(agreement.keys)}
-        self.contributions: dict[int, dict[Key, _Sent]] = defaultdict(dict)
-        self.results: dict[Key, Result] = {}
-        self.published: dict[int, set[Key]] = defaultdict(set)
-        self._seen: dict[tuple[int, int], NDArray[np.bool_]] = defaultdict(
-            lambda: np.zeros(len(self.places), np.bool_)
-        )
-
-    def note(self, observer: int, message: Contribution, read: Callable[[], _Sent | None]) -> None:
-        """A contribution reached an observer, who may be able to read it."""
-        if message.header.round != self.round:
-            return
-        client, key = message.header.sender, message.header.key
-        if key not in self.contributions[client] or self.agreement.settings.secure is not None:
-            try:
-                sent = read()
-            except (ErisError, KeyError):
-                return  # what an owner would have refused
-            if sent is None:
-                return
-            self.contributions[client][key] = sent
-        self._seen[observer, client][self.places[key]] = True
-
-    def seen(self, observer: int, client: int) -> NDArray[np.bool_]:
-        """By piece: whether the client's contribution reached the observer."""
-        return self._seen[observer, client]
-
-    # -- reading ------------------------------------------------------------------------------
-
-    def sent(self, client: int) -> Vector:
-        """What a client sent, in its places of a whole vector; 0 where nothing was heard."""
-        whole = np.zeros(self.agreement.settings.places, np.float32)
-        for key, sent in self.contributions.get(client, {}).items():
-            whole[self.agreement.coding.coordinates(self.round, key, client)] = sent.values
-        return whole
-
-    def results_for(self, observer: int) -> list[Result]:
-        """The results of this round that reached an observer."""
-        return [self.results[key] for key in sorted(self.published.get(observer, ()))]
-
-
-class _Known:
-    """What follows from the results that reached some observers."""
-
-    def __init__(self, agreement: Agreement, replica: Replica) -> None:
-        self.agreement, self.replica = agreement, replica
-        self.reader = agreement.coding.reader()
-        self.stated: set[Key] = set()
-        """Segments of which a snapshot has told all, since the last round."""
-        self._means: tuple[Vector, Vector] | None = None
-
-    def published(self, round: _Round, observer: int) -> NDArray[np.bool_]:
-        """By piece: whether a mean of this round was published to the observer."""
-        keys = round.published.get(observer, set())
-        return np.array(
-            [key in keys and round.results[key].payload is not None for key in round.places]
-        )
-
-    def pieces(self, round: _Round, client: int, observer: int, published: bool) -> Pieces | None:
-        """See :meth:`Sight.pieces`."""
-        mine = round.contributions.get(client, {})
-        if not mine and not any(client in result.included for result in round.results.values()):
-            return None
-        coordinates, edges = self.agreement.coding.layout(round.round, client)
-        sent, versions = np.zeros(len(coordinates), np.float32), self.replica.versions
-        heard = np.zeros(len(coordinates), np.bool_)
-        relative = self.agreement.settings.scheme.relative
-        for key, contribution in mine.items():
-            # Unless these observers hold another state than it was made against.
-            if not relative or contribution.based_on == versions[key]:
-                at = round.places[key]
-                sent[edges[at] : edges[at + 1]] = contribution.values
-                heard[edges[at] : edges[at + 1]] = True
-        guess, steps, mean_steps = None, 1.0, 1.0
-        if self.agreement.settings.rule.normalises_steps:
-            steps = float(next((one.steps for one in mine.values()), 1))
-            mean_steps = self._mean_steps(round, observer)
-        update = self.reader.update(self.replica, client, coordinates, sent, heard)
-        if published:
-            guess = self._mean(round, observer, coordinates)
-            if self.replica.reference is not None:
-                guess = guess + self.reader.reference(
-                    self.replica, client, coordinates, exact=False
-                )
-        return Pieces(coordinates, edges, sent, update, guess, steps, mean_steps)
-
-    # -- what was published -------------------------------------------------------------------
-
-    def _mean(self, round: _Round, observer: int, at: Indices) -> Vector:
-        """The mean over those who sent a coordinate; 0 where it is not known."""
-        if self._means is None:
-            self._means = self.reader.sums(round.round, round.results_for(observer))
-        sums, weights = self._means[0][at], self._means[1][at]
-        return np.divide(sums, weights, out=np.zeros(len(at), np.float32), where=weights > 0)
-
-    def _mean_steps(self, round: _Round, observer: int) -> float:
-        """The local steps of the included clients, by their samples."""
-        results = round.results_for(observer)
-        samples = sum(result.samples for result in results)
-        return sum(result.sample_steps for result in results) / samples if samples else 1.0
-
-    # -- going on -----------------------------------------------------------------------------
-
-    def advance(self, round: _Round, observer: int, messages: Sequence[Result | Snapshot]) -> None:
-        """Take in what reached these observers in a round."""
-        self.reader.follow(
-            round.round,
-            round.results_for(observer),
-            lambda at: self._mean(round, observer, at),
-            round.sent,
-        )
-        self._means = None
-        self.stated.clear()
-        for message in messages:
-            try:
-                if isinstance(message, Snapshot):
-                    if self.replica.adopt(message):
-                        self.stated.add(message.header.key)
-                else:
-                    self.replica.offer(message)
-            except ErisError:
-                continue  # what a member would have refused tells an observer nothing

@@ -53,7 +53,8 @@ def audit(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="membership (if left out); completion of linear layers; dlg, idlg, cosine, "
+            help="membership (if left out); mappings: of encrypted clusters (in an EncCluster run "
+            "also if left out); completion of linear layers; dlg, idlg, cosine, "
             "rog, ggl: reconstruct samples (rog, ggl: see `eris train-prior`); eavesdrop: tap "
             "links. Repeat for several."
         ),

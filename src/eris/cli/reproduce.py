@@ -36,6 +36,7 @@ HURRIED = {
 }
 """Those that can be asked for less."""
 CHOOSING, NOISE = "audit-choosing", "shared-noise"
+CLUSTERS = "enccluster-attacks"
 PROGRAMS = {
     "audit-shatter": "eris.experiments.audits.shatter_privacy",
     "audit-spv": "eris.experiments.audits.spv",
@@ -48,13 +49,16 @@ KEPT = {
     "audit-defences": "eris.experiments.audits.defences",
     "audit-visible": "eris.experiments.audits.visible",
     CHOOSING: "eris.experiments.audits.beyond_masks",
+    CLUSTERS: "eris.experiments.audits.enccluster_attacks",
 }
 """The same, of which every line is kept."""
 NARROWED = {
-    "--only": (COMPLETION, CHOOSING, NOISE),
+    "--only": (COMPLETION, CHOOSING, NOISE, CLUSTERS),
     "--instances": (COMPLETION, CHOOSING),
 }
 """Which of them can be asked for a part, or for more of it."""
+QUICK = (*HURRIED, CLUSTERS)
+"""Those that can be had on few samples."""
 BOUNDS = "one-run-bounds"
 SEEDED = {
     NOISE: "eris.experiments.runs.shared_noise",
@@ -71,9 +75,9 @@ def reproduce(
             "audit-mnist-4, audit-mnist-dirichlet, audit-mnist-biased, audit-cifar10, audit-imdb, "
             "audit-aggregators, audit-compression, audit-collusion, audit-layouts, audit-shatter, "
             "audit-spv, audit-completion, audit-defences, audit-visible, audit-secure, "
-            "audit-choosing, eavesdropper, shared-noise, one-run-bounds; enccluster-cifar10, "
-            "enccluster-mnist, enccluster-table3, enccluster-table3-cifar100, enccluster-table5 or "
-            "enccluster-costs."
+            "audit-choosing, eavesdropper, shared-noise, one-run-bounds; enccluster-attacks, "
+            "enccluster-cifar10, enccluster-mnist, enccluster-table3, enccluster-table3-cifar100, "
+            "enccluster-table5 or enccluster-costs."
         ),
     ],
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 3,
@@ -93,6 +97,7 @@ def reproduce(
         typer.Option(
             help="audit-completion: grid, layers, precision, training or means alone; "
             "audit-choosing: choosing, dropout or false-model; "
+            "enccluster-attacks: digits or resnet20; "
             "shared-noise: softmax-16, softmax-64-dsc, lenet5-64 and so on."
         ),
     ] = None,
@@ -117,8 +122,9 @@ def reproduce(
     eris reproduce eavesdropper --seeds 1 --quick
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
-    needed = (*AUDIT, "sklearn") if name == BOUNDS else AUDIT
-    need(*(needed if name.startswith("audit-") or name == BOUNDS else images))
+    needed = (*AUDIT, "sklearn") if name in (BOUNDS, CLUSTERS) else AUDIT
+    audited = name.startswith("audit-") or name in (BOUNDS, CLUSTERS)
+    need(*(needed if audited else images))
     from eris.experiments.audits.secure import SECURE
     from eris.experiments.audits.tables import AUDITS
     from eris.experiments.runs import reproduce as experiments
@@ -134,8 +140,8 @@ def reproduce(
         chosen = audits.get(name) or trained.get(name)
         if chosen is not None and chosen.curve is None:
             raise InvalidSetting("--picture", str(picture), f"none: {name} has no curve")
-    if quick and name not in (*HURRIED, *ENCCLUSTER):
-        few = ", ".join((*HURRIED, *ENCCLUSTER))
+    if quick and name not in (*QUICK, *ENCCLUSTER):
+        few = ", ".join((*QUICK, *ENCCLUSTER))
         raise InvalidSetting("--quick", name, f"none: only {few} have fewer samples")
     if path is not None and name not in ENCCLUSTER:
         raise InvalidSetting("--path", str(path), f"none: {name} takes what was fetched")
@@ -161,9 +167,11 @@ def reproduce(
             importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
     elif name in KEPT:
         chosen_attack = [] if attack is None else ["--attack", attack]
+        less = ["--quick"] if quick else []
         for seed in numbers:
             module = importlib.import_module(KEPT[name])
-            module.main(["--seed", str(seed), "--runs", str(root), *chosen_attack, *narrowed])
+            given_seed = ["--seed", str(seed), "--runs", str(root)]
+            module.main([*given_seed, *chosen_attack, *narrowed, *less])
     elif name in SEEDED:
         which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
         importlib.import_module(SEEDED[name]).main([*which, "--runs", str(root), *narrowed])

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from eris.audit.accounting import Accounted, accounted
-from eris.audit.attack import Attack, AttackReport, FinalModel, show
+from eris.audit.attack import Attack, AttackReport, FinalModel, Noting, show
 from eris.audit.candidates import Candidates
 from eris.audit.completing import Completion
 from eris.audit.eavesdropper import AggregatedTruth, Eavesdrop, Readers, Truth, gossiping
@@ -31,6 +31,7 @@ from eris.audit.inversion.recorded import Truth as TrainedOn
 from eris.audit.inversion.search import Inversion
 from eris.audit.linkability import true_owners
 from eris.audit.linked import NeighbourAudit
+from eris.audit.mapping_attack import MappingAttack, TrueClients
 from eris.audit.membership import Levels, Membership, MembershipAudit, MembershipReport
 from eris.audit.neighbour import Neighbourhood
 from eris.audit.similarity import Lpips
@@ -38,23 +39,31 @@ from eris.audit.watch import Watch
 from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
+from eris.data.cache import cache_root
 from eris.data.lpips import load_lpips
 from eris.experiments.audits.observers import FINAL_MODEL, named, usual
 from eris.experiments.audits.priors import armed
 from eris.experiments.runs.assembly import Assembly
 from eris.experiments.runs.holdings import Holdings, canaries_of
 from eris.experiments.runs.store import finite
+from eris.protocol.enccluster.logarithms import LogarithmTable
 from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.observers import Observer
-from eris.protocol.schemes import Pruned
+from eris.protocol.schemes import EncryptedClusters, Pruned
 from eris.protocol.settings import Settings, model_digest
 from eris.protocol.transcript import Record, Transcript
+from eris.runtimes.logarithm_tables import kept_table
 from eris.session import Budget
 from eris.training.gradients import Loss
 from eris.training.options import LocalTraining, RunningStatistics
 
 Tell = Callable[[int, int], None]
 """Told of rounds done, and of how many."""
+
+
+def kept_tables(reach: int) -> LogarithmTable:
+    """Logarithms, for observers of encrypted sums: those that trainings keep."""
+    return kept_table(cache_root() / "logarithms", reach)
 
 
 @dataclass(frozen=True)
@@ -206,10 +215,10 @@ class Audit:
             self.observers += found
         self.owners: dict[int, int] = {}
         """Who is behind a sender, in gossip: for an attacker that is told, and never for others."""
-        self.truths: list[Truth] = []
+        self.truths: list[Noting] = []
         """Told all messages of every round, for the statistics of attacks that need the truth."""
         self.watch = self._watch()
-        chosen = [ATTACKS[name] for name in options.attacks or USUAL]
+        chosen = [ATTACKS[name] for name in options.attacks or usual_attacks(subject.settings)]
         self.attacks = [make(self) for make in (chosen if makers is None else makers)]
 
     def _watch(self) -> Watch | Neighbourhood:
@@ -218,7 +227,7 @@ class Audit:
             return Neighbourhood(())  # nobody who is sent a message
         if isinstance(settings, GossipSettings):
             return Neighbourhood.of(settings, subject.initial, self.observers)
-        return Watch(subject.frame, subject.initial, self.observers)
+        return Watch(subject.frame, subject.initial, self.observers, tables=kept_tables)
 
     def take(self, round: int, records: Sequence[Record]) -> None:
         """A round's messages."""
@@ -318,7 +327,7 @@ def _eavesdrop(audit: Audit) -> Attack:
     if isinstance(settings, GossipSettings):
         truth, readers = gossiping(settings, subject.initial, audit.owners, clients)
     else:
-        truth = AggregatedTruth(subject.frame, subject.initial, clients)
+        truth = AggregatedTruth(subject.frame, subject.initial, clients, tables=kept_tables)
     audit.truths.append(truth)
     own = len(audit.samples.flat)
     parameters = own if own < settings.n else None
@@ -328,8 +337,18 @@ def _eavesdrop(audit: Audit) -> Attack:
     )  # fmt: skip
 
 
+def _mappings(audit: Audit) -> Attack:
+    if not isinstance(audit.watch, Watch):
+        expected = "membership or eavesdrop: where nodes gossip nobody opens a sum"
+        raise InvalidSetting("attack", MappingAttack.name, expected)
+    truth = TrueClients(audit.subject.frame, audit.subject.initial, tables=kept_tables)
+    audit.truths.append(truth)
+    return MappingAttack(audit.observers, audit.thorough, truth, audit.options.seed)
+
+
 ATTACKS: dict[str, Callable[[Audit], Attack]] = {
     Membership.name: _membership,
+    MappingAttack.name: _mappings,
     Completion.name: _completion,
     Eavesdrop.name: _eavesdrop,
     **{name: partial(_reconstruction, name) for name in INVERSIONS},
@@ -337,6 +356,13 @@ ATTACKS: dict[str, Callable[[Audit], Attack]] = {
 """What makes each attack, from all that an audit has."""
 USUAL = [Membership.name]
 """The attacks of an audit for which none is named; the others take minutes."""
+
+
+def usual_attacks(settings: Settings | GossipSettings) -> list[str]:
+    """Those of a run: where centroids are encrypted, that on mappings is one of them."""
+    scheme = getattr(settings, "scheme", None)
+    clustered = isinstance(scheme, EncryptedClusters) and not scheme.unread
+    return [*USUAL, MappingAttack.name] if clustered else USUAL
 
 
 def needs_canaries(attacks: Sequence[str]) -> bool:

@@ -30,6 +30,7 @@ from eris.experiments.audits.mapping_cases import (
     laplace_clients,
 )
 from eris.experiments.audits.programs import asked, told
+from eris.experiments.figures import NOTHING
 from eris.training.torch import single_threaded
 
 CLUSTERS = 128
@@ -54,7 +55,7 @@ class MappingRow:
 
     name: str
     found: MappingMeasures
-    seconds: float
+    seconds: float | None = None
 
 
 def attacked(name: str, clients: ClusteredClients) -> MappingRow:
@@ -65,7 +66,8 @@ def attacked(name: str, clients: ClusteredClients) -> MappingRow:
     return MappingRow(name, clients.judged(found), seconds)
 
 
-def _table(title: str, rows: Sequence[MappingRow]) -> None:
+def shown_mappings(title: str, rows: Sequence[MappingRow]) -> None:
+    """Print rows, and their figures."""
     table = Table(
         "", "N", "d", "bound", "rank", "determined", "exact", "of", "tied %", "residual", "CPU s",
         "error/variance: attack", "clipped", "clustering", "aggregate",
@@ -81,7 +83,8 @@ def _table(title: str, rows: Sequence[MappingRow]) -> None:
         table.add_row(
             row.name, str(found.clients), f"{found.coordinates:,}", str(found.bound),
             str(found.rank), str(found.determined), str(found.exact), str(found.differences),
-            f"{100 * found.tied:.2g}", f"{found.residual:.1e}", f"{row.seconds:.1f}",
+            f"{100 * found.tied:.2g}", f"{found.residual:.1e}",
+            NOTHING if row.seconds is None else f"{row.seconds:.1f}",
             *(f"{one.error:.2e}" for one in errors), *(f"{one.explained:.3f}" for one in shares),
         )  # fmt: skip
     told(table, 230, {"mappings": [asdict(row) for row in rows]})
@@ -107,7 +110,9 @@ def laplace(settings: MappingSettings) -> None:
         rows.append(attacked(name, clients))
         if name == "ten clients":
             rows.append(attacked("control: permuted", clients.permuted(settings.seed)))
-    _table(f"Mappings and sums: 19 Laplace layers, κ = {CLUSTERS}, seed {settings.seed}", rows)
+    shown_mappings(
+        f"Mappings and sums: 19 Laplace layers, κ = {CLUSTERS}, seed {settings.seed}", rows
+    )
 
 
 def trained(settings: MappingSettings) -> None:
@@ -120,7 +125,7 @@ def trained(settings: MappingSettings) -> None:
                 attacked(f"round {number}, {what}", clients)
                 for what, clients in zip(("weights", "updates"), both, strict=True)
             ]
-    _table(
+    shown_mappings(
         f"Mappings and sums: 64-256-10 on digits, 2 epochs, SGD 0.1, κ = {CLUSTERS}, "
         f"seed {settings.seed}",
         rows,

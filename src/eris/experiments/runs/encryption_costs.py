@@ -9,8 +9,10 @@ their rows are *computed*, points by their size and seconds by the third power o
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -32,7 +34,7 @@ from eris.models import create
 from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt, encrypt_each
 from eris.protocol.enccluster.labels import BookLabel
-from eris.protocol.enccluster.paillier import SECURITY, SeflKey
+from eris.protocol.enccluster.paillier import SECURITY, PaillierPair
 from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.secure.vault import Vault
 from eris.theory.enccluster_costs import (
@@ -182,11 +184,11 @@ class Costs:
         d, sample = len(self.weights), self.settings.paillier_sample
         kept, rows = math.ceil(KEPT * d), []
         for bits in self.settings.paillier:
-            pair = SeflKey.drawn(bits)
-            some = self.weights[:sample]
-            _, seconds = timed(lambda pair=pair, some=some: pair.encrypt(0, some, 1.0))  # type: ignore[misc]
+            pair = PaillierPair.drawn(bits, os.urandom)
+            some = np.rint(self.weights[:sample].astype(np.float64) * 2**20).astype(int).tolist()
+            _, seconds = timed(partial(pair.public.encrypt, some, os.urandom))
             small = bits == PAILLIER[0]
-            level = f"{SECURITY[bits]}-bit security" if bits in SECURITY else "no security"
+            level = f"{SECURITY[bits]}-bit security" if SECURITY.get(bits) else "no security"
             row = "SEFL, IID, ρ = 1"
             rows.append(EncryptionCost(
                 f"SEFL, n of {bits} bits ({level})", seconds / len(some) * kept, None,

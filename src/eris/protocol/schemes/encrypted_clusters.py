@@ -76,10 +76,6 @@ class EncryptedClusters(Encrypted):
     fewer: Fewer = "allow"
     books: BooksOf = "model"
     name: ClassVar[str] = "enccluster"
-    unread: ClassVar[str] = (
-        "what mappings and differences of centroids give whoever gets contributions is not read "
-        "yet, and figures without it would be too low"
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,6 +88,13 @@ class EncryptedClusters(Encrypted):
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.clusters_of == "weights"
+
+    @property
+    def unread(self) -> str:
+        """What contributions tell whoever gets them that no observer here reads yet, if any."""
+        if self.books == "model":
+            return ""
+        return "codebooks of layers are not read yet, and figures without them would be too low"
 
     def exposure(self) -> str:
         """What it does not hide, where a user might think that it does."""

@@ -74,10 +74,6 @@ class EncryptedEntries(Scheme):
     name: ClassVar[str] = "sefl"
     keyed: ClassVar[bool] = True
     in_step: ClassVar[str] = "nodes have no way to a private key that all clients share"
-    unread: ClassVar[str] = (
-        "what a client opens of others' contributions by the common key is not read yet, and "
-        "figures without it would be too low"
-    )
 
     def __post_init__(self) -> None:
         inside = 0 < self.kept_fraction <= 1
@@ -85,6 +81,14 @@ class EncryptedEntries(Scheme):
         if self.key_bits not in SECURITY:
             expected = f"one of {', '.join(map(str, SECURITY))}"
             raise InvalidSetting("key_bits", self.key_bits, expected)
+
+    @property
+    def unread(self) -> str:
+        """What contributions tell whoever gets them that no observer here reads yet, if any."""
+        return (
+            "what a client opens of others' contributions by the common key is not read yet, and "
+            "figures without it would be too low"
+        )
 
     def kept_share(self, n: int) -> float:
         """The share of ``n`` coordinates that a client sends."""

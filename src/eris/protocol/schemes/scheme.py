@@ -60,14 +60,17 @@ class Scheme:
     in_step: ClassVar[str] = ""
     """Why only the simulator that moves members in step can carry it, if so."""
 
-    unread: ClassVar[str] = ""
-    """What contributions tell whoever gets them that no observer here reads yet, if anything."""
     keyed: ClassVar[bool] = False
     """Whether members have keys that a view states."""
     whole_shards: ClassVar[bool] = False
     """Whether a segment is a whole shard, where settings do not say how long it is."""
     longest_segment: ClassVar[int | None] = None
     """Coordinates of the longest segment, where settings do not say how long it is."""
+
+    @property
+    def unread(self) -> str:
+        """What contributions tell whoever gets them that no observer here reads yet, if any."""
+        return ""
 
     @property
     def shifted(self) -> bool:
