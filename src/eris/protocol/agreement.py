@@ -73,10 +73,13 @@ class Segment:
 class Agreement:
     """Settings and view of a federation, and what follows from them.
 
-    ``majority``: whether a result needs most clients of its view, as on a network.
+    ``majority``: whether a result needs most clients of its view, as on a network. ``founding`` are
+    32 bytes that were drawn when the federation was founded; a simulation has none.
     """
 
-    def __init__(self, settings: Settings, view: View, *, majority: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, view: View, *, majority: bool = False, founding: bytes = b""
+    ) -> None:
         if len(view.owners) != settings.plan.shards:
             raise InvalidSetting(
                 "owners", len(view.owners), f"one for each of {settings.plan.shards} shards"
@@ -92,7 +95,7 @@ class Agreement:
             expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
             raise InvalidSetting("trim", rule.trim, expected)
         settings.scheme.check_view(view)
-        self.settings, self._majority = settings, majority
+        self.settings, self._majority, self.founding = settings, majority, founding
         self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
         self._layouts: dict[int, dict[Key, Segment]] = {}
         self._routes: tuple[int, Route] | None = None
@@ -243,7 +246,7 @@ class Agreement:
             raise InvalidSetting(f"steps of {name}", steps, expected)
 
 
-def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
+def networked(settings: Settings, views: Sequence[Scheduled], founding: bytes = b"") -> Agreement:
     """The agreement of members that may fail, in the views that their authority told."""
     if settings.scheme.in_step:
         expected = f"another one where members may fail: {settings.scheme.in_step}"
@@ -255,7 +258,8 @@ def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
         raise InvalidSetting("standing", "without a view", "one, to begin in")
     # Settings are checked against a view in which all members are there.
     members = views[-1].view.members
-    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
-    agreement = Agreement(settings, everyone, majority=True)
+    samples = None if views[-1].view.samples is None else (1,) * len(members)
+    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards, samples)
+    agreement = Agreement(settings, everyone, majority=True, founding=founding)
     agreement.schedule(views)
     return agreement

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from functools import lru_cache
 from pathlib import Path
 
 from eris.files import SHARED, replace
@@ -18,6 +19,7 @@ SMALL = 1 << 16
 """Up to this reach a table is built in half a second, and is not worth a file."""
 
 
+@lru_cache(2)
 def kept_table(folder: Path, reach: int) -> LogarithmTable:
     """The table of this reach: a large one from a folder, a small one from memory."""
     return built_table(reach) if reach <= SMALL else cached_table(folder, reach)

@@ -248,8 +248,8 @@ def test_agreed_integer_weights() -> None:
 
 
 def test_a_view_and_its_law_are_of_the_same_clients() -> None:
-    with pytest.raises(RefusedReveal, match="of 9 eligible clients; the view has 8"):
-        replace(view_of(), law=SetLaw(9))
+    with pytest.raises(RefusedReveal, match="of 7 eligible clients; the view has 8"):
+        replace(view_of(), law=SetLaw(7))
 
 
 # -- bugs that are put in on purpose ----------------------------------------------------------

@@ -73,9 +73,9 @@ class Directory:
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
     member is away after ``lease`` seconds of silence. With fewer than ``least_clients`` nothing can
     be published: there is no new view until they are back, for every one costs rounds. A view has
-    at most ``most_clients``; who joins beyond them follows. With ``seats`` (secure sums) members
-    join with keys, and views say who helps each shard. ``entropy`` are random characters that
-    nobody else has, new ones for every start.
+    at most ``most_clients``; who joins beyond them follows. With ``seats``, a number, members
+    join with keys, and views have them; for secure sums it says how many help each shard.
+    ``entropy`` are random characters that nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
@@ -96,7 +96,7 @@ class Directory:
         least_clients: int = 1,
         *,
         most_clients: int = MOST_MEMBERS,
-        seats: int = 0,
+        seats: int | None = None,
         entropy: str,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
@@ -109,7 +109,7 @@ class Directory:
             raise InvalidSetting("lease", lease, "a positive number of seconds")
         if lookahead < 1:
             raise InvalidSetting("lookahead", lookahead, "at least 1 round")
-        if not 0 <= seats <= MOST_SEATS:
+        if seats is not None and not 0 <= seats <= MOST_SEATS:
             raise InvalidSetting("seats", seats, f"0 to {MOST_SEATS} helpers of a shard")
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
@@ -159,7 +159,7 @@ class Directory:
             raise Refused(f"the federation has {MOST_MEMBERS} members and takes no more")
         if charter != self.charter:
             raise Refused(f"{name} has other settings: {self._departures(charter, self.charter)}")
-        if self.seats:
+        if self.seats is not None:
             entry = entry.stating(keys)
         if number is None:
             number = self._numbers[name] = len(self._members)
@@ -194,7 +194,7 @@ class Directory:
         member = self._members[whose].renewing(number)
         round = min(round, self._possible(whose))
         kept = replace(member, round=max(member.round, round), expires=now + self.lease)
-        if self.seats and keys is not None:
+        if self.seats is not None and keys is not None:
             kept = kept.stating(keys)
         if member.here and kept.keys == member.keys:
             self._members[whose] = kept  # nothing that has to be on disk
@@ -319,7 +319,7 @@ class Directory:
         lookahead: int = LOOKAHEAD,
         least_clients: int = 1,
         most_clients: int = MOST_MEMBERS,
-        seats: int = 0,
+        seats: int | None = None,
         entropy: str,
     ) -> Directory:
         """The directory as :meth:`state` described it, in a new term.
@@ -461,7 +461,7 @@ class Directory:
 
     def _seating(self, owners: Sequence[int]) -> Seating | None:
         """Seats by party, those that are held kept, and the keys of who is here."""
-        if not self.seats:
+        if self.seats is None:
             return None
         stated = tuple(member.keys if member.here else None for member in self._members)
         parties = {number: keys.party() for number, keys in enumerate(stated) if keys is not None}

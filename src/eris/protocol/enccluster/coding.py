@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.enccluster.collecting import KeyDesk
@@ -48,22 +48,24 @@ class Encrypted(Scheme):
     """Sums of encrypted integers: x·2^``fraction_bits``, |x| at most ``weight_range``.
 
     ``average`` weighs clients by the samples that the view declares, or all alike. ``colluders``
-    clients may be on an owner's side besides itself: the law of the set follows from that.
+    clients may be on an owner's side besides itself: the law of the set follows from that. Who was
+    in ``strikes`` sets in a row and gave no share is left out of as many rounds by their owner.
     """
 
     weight_range: float = MOST_RANGE
     fraction_bits: int = 20
     average: Average = "samples"
     colluders: int = 1
+    strikes: int = 2
     whole_shards: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
-    in_step: ClassVar[str] = "nodes do not carry encrypted sums yet"
 
     def __post_init__(self) -> None:
         if self.average not in ("samples", "plain"):
             raise InvalidSetting("average", self.average, "one of samples, plain")
         CentroidScale(1, 1, self.weight_range, self.fraction_bits)  # refuses what is out of range
         SetLaw(1 << 20, self.colluders)
+        require(self.strikes >= 1, "strikes", self.strikes, "at least 1")
 
     @property
     def lasting(self) -> str:  # type: ignore[override]
@@ -148,9 +150,9 @@ class EncryptingCoding(WeightCoding):
 
     @cached_property
     def federation(self) -> bytes:
-        """32 bytes that no other federation has; the founding's nonce is a simulation's."""
+        """32 bytes that no other federation has: what was drawn at the founding is in them."""
         settings = self.agreement.settings
-        nonce = Stream(settings.seed, "founding").words(0, 8).tobytes()
+        nonce = self.agreement.founding or Stream(settings.seed, "founding").words(0, 8).tobytes()
         model = bytes.fromhex(settings.initial) or bytes(32)
         return federation_name(settings.canonical.encode(), model, nonce)
 
@@ -182,9 +184,27 @@ class EncryptingCoding(WeightCoding):
         least = self.agreement.enough(round)
         return SetLaw(len(view.clients), self.terms.colluders, owner_trains, least)
 
+    def openable(self, round: int, shard: int) -> bool:
+        """Whether a set of a shard can be opened in a round: its owner's keys are known, and the
+        view has clients enough for the law of the set."""
+        view = self.agreement.view_at(round)
+        if view.seating is None or view.owners[shard] not in view.seating.known:
+            return False
+        try:
+            return self.law(round, shard).least <= len(view.clients)
+        except InvalidSetting:
+            return False
+
     def table(self, bound: int) -> LogarithmTable:
         """In which sums of at most ``bound`` are looked up."""
         return self._tables(min(REACH, 1 << (bound - 1).bit_length()))
+
+    def prepare_tables(self, round: int = 1) -> None:
+        """Make sure that an owner's table is there, before it is needed in mid-round."""
+        self.table(self.scale(round).bound)
+
+    def examine(self, piece: Vector, client: int) -> None:
+        """Refuse a segment that could not be encrypted, before anything of its update leaves."""
 
     def equip(self, tables: Tables) -> None:
         """Take what a runtime has for owners that look logarithms up."""

@@ -113,6 +113,12 @@ class EncryptedClusterCoding(EncryptingCoding):
         """How a mapping travels."""
         return MappingForm(self.terms.coding, self.terms.policy)
 
+    def examine(self, piece: Vector, client: int) -> None:
+        """Refuse a segment that could not be encrypted, before anything of its update leaves."""
+        if self.terms.fewer == "refuse":
+            name = self.agreement.view.members[client]
+            codebook_of(piece, self.terms.clusters, self.terms.fewer, name)
+
     def sealed(
         self, values: Vector, samples: int, segment: Segment, label: BookLabel, box: Box,
         draw: Callable[[], tuple[bytes, bytes]],

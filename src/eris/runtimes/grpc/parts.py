@@ -47,7 +47,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "least_clients": max(agreed.quorum, agreed.min_included),
         "entropy": secrets.token_hex(32),
         "most_clients": MOST_MEMBERS if agreed.noise is None else agreed.noise.clients,
-        "seats": 0 if agreed.secure is None else agreed.secure.threshold.seats,
+        "seats": agreed.seats,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
     if Memory(settings.node.folder).begun and not holds_federation(path):
@@ -59,8 +59,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
     ledger = Ledger(path)
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
-    secure = agreed.secure is not None
-    authorities = pem.certificates(settings.tls.authority) if secure else []
+    authorities = pem.certificates(settings.tls.authority) if agreed.keyed else []
 
     def check(keys: KeyStatement) -> None:
         keys.check(agreed.fingerprint, authorities, datetime.now(UTC), last=0)
