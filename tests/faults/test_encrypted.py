@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eris.core.compress import Encoded, Encoding
 from eris.protocol.authority.directory import Directory
 from eris.protocol.enccluster import shares
 from eris.protocol.enccluster.answering import Answerer, RevealKey
@@ -17,10 +18,20 @@ from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.enccluster.sets import SetStatement
 from eris.protocol.enccluster.shares import ShareDesk
 from eris.protocol.enccluster.wire import write_statement
+from eris.protocol.messages import (
+    Contribution,
+    Message,
+    Payload,
+    Refusal,
+    Result,
+    Reveal,
+    RevealRequest,
+)
 from eris.protocol.round.aggregator import Aggregator
+from eris.protocol.round.member import Member
 from eris.protocol.schemes.encrypted_clusters import EncryptedClusterCoding
 from eris.protocol.schemes.scheme import Asking
-from eris.testing.shape import Shape
+from eris.testing.shape import CLUSTERED, Shape
 from eris.testing.weather import Incident, Trouble
 from eris.testing.world import World
 from support.bugs import catch
@@ -87,6 +98,54 @@ def test_the_labels_of_two_foundings_are_different() -> None:
         assert len(found) == 1
         names |= found
     assert len(names) == 2
+
+
+def test_what_is_no_contribution_or_no_share_is_refused_by_name_and_the_round_survives() -> None:
+    world = World(0, shape=SHAPE, kinds=frozenset())
+
+    def receives(owner: Member, message: Message, source: int) -> list[Message]:
+        out = owner.receive(message, source, world.hosts[owner.me].clock(world.now))
+        return [outgoing.message for outgoing in out]
+
+    def collecting() -> Member | None:
+        up = [host.member for host in world.hosts if host.member is not None]
+        return next((m for m in up if m.round == 2 and m.node.aggregator._open), None)
+
+    while (owner := collecting()) is None:
+        world.step()
+    key = next(iter(owner.node.aggregator._open))
+    collector = owner.node.aggregator._open[key].collector
+    late = next(m for m in range(6) if m not in collector.included and m != owner.me)
+    header, version = owner.agreement.header(late, 2, key), owner.node.replica.versions[key]
+
+    def contribution(data: bytes, sender: int = late) -> Contribution:
+        payload = Payload(Encoded(Encoding.CIPHERTEXTS, CLUSTERED, data))
+        return Contribution(replace(header, sender=sender), version, 4, 1, payload)
+
+    # Bytes that are no points; the client is told, and waited for no longer.
+    no_points = (4).to_bytes(4, "little") + bytes(33 * 4 + CLUSTERED // 4)
+    (refusal,) = receives(owner, contribution(no_points), late)
+    assert isinstance(refusal, Refusal)
+    assert "is not on the curve" in refusal.reason
+    # Another's number, more bytes than a segment has, a share of a round that is over or of nobody.
+    other = next(m for m in range(6) if m not in (late, owner.me))
+    share = Reveal(replace(header, round=1), frozenset({late}), bytes(64))
+    question = RevealRequest(owner.agreement.header(other, 2, key), frozenset({late}), bytes(1000))
+    for message, source in (
+        (contribution(no_points, sender=other), late),
+        (contribution(bytes(100_000)), late),
+        (share, late),
+        (replace(share, header=header, data=bytes(10_000)), late),
+        (question, other),
+    ):
+        assert not any(isinstance(out, Result) for out in receives(owner, message, source))
+    said = " ".join(owner.node.refused)
+    assert f"contribution from member {late}: claims to be from member {other}" in said
+    assert f"member {other} does not own shard {key[0]}" in said
+    world.witness.sums.lying.add(late)  # type: ignore[union-attr]
+    world.run()
+    result = world.witness.results[key, 2]
+    assert result.included == frozenset(range(6)) - {late}
 
 
 # -- bugs -------------------------------------------------------------------------------------

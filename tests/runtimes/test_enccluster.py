@@ -129,6 +129,27 @@ def test_who_is_gone_after_the_closing_is_named_and_the_round_goes_on() -> None:
     assert len(asked) == CLIENTS
 
 
+def test_who_gives_no_share_twice_in_a_row_is_left_out_for_two_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reveal = EncryptingSender.reveal
+
+    def silent(self: EncryptingSender, request: RevealRequest, permitted: bool) -> bytes:
+        if self.me == 3:
+            raise ErisError("gone")
+        return reveal(self, request, permitted)
+
+    monkeypatch.setattr(EncryptingSender, "reveal", silent)
+    fit, crowd, made = fitted(rounds=7)
+    sets = {one.header.round: one.included for one in messages(fit, Result)}
+    others = frozenset(range(CLIENTS)) - {3}
+    assert [round for round in range(1, 8) if not sets[round]] == [1, 2, 5, 6]
+    assert [sets[round] for round in (3, 4, 7)] == [others] * 3
+    notes = fit.history[2].refused
+    assert any(f"closed without {made.names[3]}, who gave no key shares" in n for n in notes)
+    assert_same_bits(fit.model, plain_model(fit, crowd, made))
+
+
 # -- bad input ------------------------------------------------------------------------------------
 
 

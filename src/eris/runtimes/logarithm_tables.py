@@ -25,11 +25,20 @@ def kept_table(folder: Path, reach: int) -> LogarithmTable:
     return built_table(reach) if reach <= SMALL else cached_table(folder, reach)
 
 
+def is_kept(folder: Path, reach: int) -> bool:
+    """Whether a table is at hand, or built in no time."""
+    return reach <= SMALL or _place(folder, reach).exists()
+
+
+def _place(folder: Path, reach: int) -> Path:
+    return folder / f"logarithms-{reach}.table"
+
+
 def cached_table(
     folder: Path, reach: int = REACH, progress: Progressed | None = None
 ) -> LogarithmTable:
     """The table of this reach in a folder, mapped into memory; ``progress`` if it must be built."""
-    path = folder / f"logarithms-{reach}.table"
+    path = _place(folder, reach)
     try:
         return _mapped(path, reach)
     except (FileNotFoundError, DamagedTable):

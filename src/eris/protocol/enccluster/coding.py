@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -71,6 +71,15 @@ class Encrypted(Scheme):
     def weighed(self) -> bool:
         """Whether a view declares every client's samples: they scale what is encrypted."""
         return self.average == "samples"
+
+    def reach(self, clients: int) -> int:
+        """How far the logarithms of sums over so many clients go, as a power of two."""
+        bound = CentroidScale(clients, clients, self.weight_range, self.fraction_bits).bound
+        return min(REACH, 1 << (bound - 1).bit_length())
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return replace(self, weight_range=1024.0, fraction_bits=1)
 
     @property
     def lasting(self) -> str:  # type: ignore[override]
@@ -141,6 +150,10 @@ class EncryptingCoding(WeightCoding):
         """The ciphertexts of a segment; ``draw`` gives the process's secret, and fresh bytes."""
 
     @abstractmethod
+    def integers(self, values: Vector, samples: int, scale: CentroidScale, client: int) -> Integers:
+        """What a client's segment adds to a sum, in the clear: a number a coordinate."""
+
+    @abstractmethod
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""
 
@@ -200,13 +213,9 @@ class EncryptingCoding(WeightCoding):
         except InvalidSetting:
             return False
 
-    def table(self, bound: int) -> LogarithmTable:
-        """In which sums of at most ``bound`` are looked up."""
-        return self._tables(min(REACH, 1 << (bound - 1).bit_length()))
-
-    def prepare_tables(self, round: int = 1) -> None:
-        """Make sure that an owner's table is there, before it is needed in mid-round."""
-        self.table(self.scale(round).bound)
+    def table(self, round: int) -> LogarithmTable:
+        """In which sums of a round are looked up."""
+        return self._tables(self.terms.reach(len(self.agreement.view_at(round).clients)))
 
     def examine(self, piece: Vector, client: int) -> None:
         """Refuse a segment that could not be encrypted, before anything of its update leaves."""

@@ -212,7 +212,7 @@ class EncryptedCollector(Collector):
         books = [self._books[client] for client in sorted(self._books)]
         try:
             (key,) = self._asked.key()
-            table = coding.table(scale.bound)
+            table = coding.table(self._round)
             sums = coding.opened(books, key, self._label, table, scale.bound)
         except (NoKey, NoLogarithm) as failed:
             self._note(f"{failed}; the result is withheld")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -30,6 +30,7 @@ from eris.protocol.enccluster.mapped import (
     mapping_nonce,
 )
 from eris.protocol.enccluster.opening import ReceivedBook, open_by_differences
+from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.schemes.clustered import (
     COUNT,
     Fewer,
@@ -38,7 +39,7 @@ from eris.protocol.schemes.clustered import (
     codebook_of,
     read_count,
 )
-from eris.protocol.schemes.scheme import Coding
+from eris.protocol.schemes.scheme import Coding, Scheme
 from eris.protocol.schemes.weights import Travelling, check_travelling
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class EncryptedClusters(Encrypted):
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.clusters_of == "weights"
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return replace(self, weight_range=1024.0, fraction_bits=1, clusters=2, fewer="allow")
 
     def exposure(self) -> str:
         """What it does not hide, where a user might think that it does."""
@@ -141,6 +146,12 @@ class EncryptedClusterCoding(EncryptingCoding):
         mapping = self.form.written(book.assignment, books, _first(segment), box, nonce)
         data = b"".join((book.clusters.to_bytes(COUNT, "little"), ciphertexts, mapping))
         return SealedSegment(data, ciphertexts, mapping, scalars)
+
+    def integers(self, values: Vector, samples: int, scale: CentroidScale, client: int) -> Integers:
+        """Of every coordinate that of its centroid."""
+        name = self.agreement.view.members[client]
+        book = codebook_of(values, self.terms.clusters, self.terms.fewer, name)
+        return scale.scaled(book.centroids, samples, client)[as_indices(book.assignment)]
 
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""
