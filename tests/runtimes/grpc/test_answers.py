@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,7 +87,7 @@ def test_what_cannot_be_written_is_not_answered(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as now:
-        now.setattr(answers.os, "fsync", full)
+        now.setattr(os, "fsync", full)
         with pytest.raises(ErisError, match=r"answers\.jsonl"):
             file.write(*answer(2))
     file.write(*answer(2))
