@@ -72,6 +72,9 @@ soak: setup ## Whole federations in simulated trouble, for 100,000 faulted round
 soak-secure: setup ## The same with secure sums and members that lie about them, for 20,000 faulted rounds
 	$(BIN)/python -m eris.testing.soak --secure --rounds 20000
 
+soak-encrypted: setup ## The same with encrypted sums and members that lie about them, for 5,000 faulted rounds
+	$(BIN)/python -m eris.testing.soak --encrypted --rounds 5000
+
 kills: setup ## Real nodes, killed at random moments, over 30 runs
 	$(BIN)/python -m eris.testing.kills --runs 30
 

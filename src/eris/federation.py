@@ -274,6 +274,7 @@ class Federation:
         if stations is not None and stations < 1:
             raise InvalidSetting("stations", stations, "at least 1")
         build: Callable[..., Station]
+        tables = partial(kept_table, cache_root() / "logarithms")
         if self.agreement is None:
             if faults.in_mid_round:
                 expected = "link, churn: a round of gossip goes wrong as a whole"
@@ -294,11 +295,12 @@ class Federation:
                 faults=faults,
                 noise=noise,
                 record=record,
+                tables=tables,
             )
         else:
             build = partial(
                 Cohort, self.agreement, self.initial, self.population, sampling=self._sampling,
-                tables=partial(kept_table, cache_root() / "logarithms"),
+                tables=tables,
             )  # fmt: skip
         build = partial(build, faults=faults, noise=noise, record=record)
         if engine == "local":

@@ -38,7 +38,7 @@ def epoch(directory: Directory) -> int:
     return directory.standing(0).views[-1].view.epoch
 
 
-def begun(count: int = 5, seats: int = 3) -> Directory:
+def begun(count: int = 5, seats: int | None = 3) -> Directory:
     directory = founded(seats=seats, start_with=count)
     for name in NAMES[:count]:
         join(directory, 0.0, name, keys=stated(name, 1))
@@ -82,6 +82,22 @@ def test_a_view_has_seats_and_the_keys_of_who_is_here() -> None:
     join(plain, 0.0, "anna", keys=stated("anna", 1))
     assert plain.standing(0).views[-1].view.seating is None
     assert plain.state()["statements"] == []
+
+
+def test_keys_without_seats_are_in_views_in_the_ledger_and_on_the_wire() -> None:
+    """As encrypted sums have them: nobody helps, and all know each other's keys."""
+    directory = begun(3, 0)
+    found = seating(directory)
+    assert found.helpers == ((), (), ())
+    assert found.statements == tuple(stated(name, 1) for name in NAMES[:3])
+    back = restored(directory, 4.0, seats=0, start_with=3)
+    assert back.standing(0).views == directory.standing(0).views
+    told = directory.standing(1)
+    assert standing_from_wire(standing_to_wire(told, 0.0)) == told
+    epoch = told.views[-1].view.epoch
+    brief = standing_to_wire(told, 0.0, knows=epoch)
+    assert not brief.stated
+    assert standing_from_wire(brief, {epoch: found}) == told
 
 
 def test_new_keys_make_a_view_and_those_of_one_round_share_it() -> None:
@@ -131,7 +147,7 @@ def test_a_statement_from_before_is_refused_and_the_newest_named() -> None:
 
 
 REFUSED: list[tuple[KeyStatement | None, str]] = [
-    (None, "anna states no keys; this federation has secure sums"),
+    (None, "anna states no keys; in this federation sums are sealed"),
     (stated("ben", 1), "stated under another name, 'ben'"),
     (stated("anna", 0), "of start 0; expected 1 to"),
     (stated("anna", 2**63), "of start 9223372036854775808; expected"),
@@ -176,7 +192,7 @@ def test_what_people_are_told_of_seats_and_keys() -> None:
     assert [(member.party, member.keys_from) for member in told.members[:3]] == [
         ("anna", 1), ("ben", 4), ("cleo", 1),
     ]  # fmt: skip
-    assert [member.keys_from for member in begun(2, 0).describe(0.0).members] == [None, None]
+    assert [member.keys_from for member in begun(2, None).describe(0.0).members] == [None, None]
 
 
 # -- over time --------------------------------------------------------------------------------

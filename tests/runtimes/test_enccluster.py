@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.enccluster.wire import write_statement
 from eris.protocol.messages import Contribution, Result, Reveal, RevealRequest
 from eris.runtimes.cohort import Cohort
-from eris.runtimes.faults import FaultPlan
+from eris.runtimes.faults import Fault, FaultPlan
 from eris.runtimes.station import Stations
 from eris.testing import assert_same_bits
 from support.crowd import Crowd
@@ -108,10 +109,10 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Client 3 is there when it contributes to round 2, and gone when it is asked."""
     reveal = EncryptingSender.reveal
 
-    def silent(self: EncryptingSender, request: RevealRequest) -> bytes:
+    def silent(self: EncryptingSender, request: RevealRequest, permitted: bool) -> bytes:
         if self.me == 3 and request.header.round == 2:
             raise ErisError("gone")
-        return reveal(self, request)
+        return reveal(self, request, permitted)
 
     monkeypatch.setattr(EncryptingSender, "reveal", silent)
 
@@ -128,6 +129,27 @@ def test_who_is_gone_after_the_closing_is_named_and_the_round_goes_on() -> None:
     asked = [one for one in messages(fit, RevealRequest) if one.header.round == 2]
     assert len({one.data for one in asked}) == 1, "one set a segment and round, asked for once"
     assert len(asked) == CLIENTS
+
+
+def test_who_gives_no_share_twice_in_a_row_is_left_out_for_two_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reveal = EncryptingSender.reveal
+
+    def silent(self: EncryptingSender, request: RevealRequest, permitted: bool) -> bytes:
+        if self.me == 3:
+            raise ErisError("gone")
+        return reveal(self, request, permitted)
+
+    monkeypatch.setattr(EncryptingSender, "reveal", silent)
+    fit, crowd, made = fitted(rounds=7)
+    sets = {one.header.round: one.included for one in messages(fit, Result)}
+    others = frozenset(range(CLIENTS)) - {3}
+    assert [round for round in range(1, 8) if not sets[round]] == [1, 2, 5, 6]
+    assert [sets[round] for round in (3, 4, 7)] == [others] * 3
+    notes = fit.history[2].refused
+    assert any(f"closed without {made.names[3]}, who gave no key shares" in n for n in notes)
+    assert_same_bits(fit.model, plain_model(fit, crowd, made))
 
 
 # -- bad input ------------------------------------------------------------------------------------
@@ -218,8 +240,8 @@ def test_a_share_that_is_none_counts_as_missing(
 ) -> None:
     reveal = EncryptingSender.reveal
 
-    def other(self: EncryptingSender, request: RevealRequest) -> bytes:
-        made = reveal(self, request)
+    def other(self: EncryptingSender, request: RevealRequest, permitted: bool) -> bytes:
+        made = reveal(self, request, permitted)
         return change(made) if self.me == 4 else made
 
     monkeypatch.setattr(EncryptingSender, "reveal", other)
@@ -234,8 +256,8 @@ def test_a_share_that_is_none_counts_as_missing(
 def test_a_wrong_share_opens_no_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
     reveal = EncryptingSender.reveal
 
-    def other(self: EncryptingSender, request: RevealRequest) -> bytes:
-        made = reveal(self, request)
+    def other(self: EncryptingSender, request: RevealRequest, permitted: bool) -> bytes:
+        made = reveal(self, request, permitted)
         return made[:-1] + bytes([made[-1] ^ 1]) if self.me == 4 else made
 
     monkeypatch.setattr(EncryptingSender, "reveal", other)
@@ -310,6 +332,45 @@ def test_every_weight_costs_a_point_and_a_share_two_scalars() -> None:
         assert sum(sizes) <= 1.05 * len(sizes) * (least + 128)
 
 
+# -- faults in mid-round --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("enccluster", {}), ("enccluster", {"aggregators": 3}), ("detrust", {})]
+)
+def test_members_under_a_clock_come_to_the_bits_of_those_in_step(
+    name: str, method: dict[str, Any]
+) -> None:
+    small = {"rounds": 2, "crowd": Crowd(5, 60, momentum=0.5), "start": START[:60].copy()}
+    more = {} if name == "detrust" else {"clusters": 2}
+    doubled = FaultPlan(seed=3, duplicate=0.2)
+    there = fitted(name, faults=doubled, **small, **method, **more)[0]  # type: ignore[arg-type]
+    here = fitted(name, **small, **method, **more)[0]  # type: ignore[arg-type]
+    assert doubled.struck[Fault.DUPLICATE] > 5
+    assert_same_bits(there.model, here.model)
+    for kind in (RevealRequest, Reveal, Result):
+        assert {encode(m) for m in messages(there, kind)} == {
+            encode(m) for m in messages(here, kind)
+        }
+
+
+def test_where_messages_are_lost_sums_are_of_one_set_or_are_withheld() -> None:
+    lossy = FaultPlan(seed=3, drop=0.25)
+    fit, crowd, made = fitted(rounds=10, faults=lossy, aggregators=3)
+    assert lossy.struck[Fault.DROP] > 100
+    assert_same_bits(fit.model, plain_model(fit, crowd, made))
+    revealed: dict[tuple[int, tuple[int, int]], set[bytes]] = {}
+    for answer in messages(fit, Reveal):
+        place = answer.header.round, answer.header.key
+        revealed.setdefault(place, set()).add(answer.data[:32])
+    assert all(len(statements) == 1 for statements in revealed.values())
+    published = [result for result in messages(fit, Result) if result.payload is not None]
+    assert {one.closed for one in published} <= {s for found in revealed.values() for s in found}
+    notes = [note for record in fit.history for note in record.refused if "withheld" in note]
+    assert notes
+    assert all(re.search("the key shares of client-[0-9, client-]* are missing", n) for n in notes)
+
+
 # -- secrets --------------------------------------------------------------------------------------
 
 
@@ -335,7 +396,7 @@ def test_scalars_are_forgotten_once_a_result_is_known() -> None:
     for client in cohort._clients.values():
         sender = client.sender
         assert isinstance(sender, EncryptingSender)
-        assert not sender._answerer._waiting
+        assert not sender.answerer._waiting
         assert not sender._made
 
 

@@ -265,5 +265,5 @@ def test_where_messages_are_lost_one_set_a_segment_and_round_is_opened() -> None
 @pytest.mark.parametrize("fault", ["crash", "churn"])
 def test_where_members_start_again_nobody_could_tell_of_new_keys(fault: str) -> None:
     faults: Any = {"drop": 0.1, fault: 0.1}
-    with pytest.raises(InvalidSetting, match=f"{fault} is 0.1; expected 0 with secure sums"):
+    with pytest.raises(InvalidSetting, match=f"{fault} is 0.1; expected 0 with sealed sums"):
         fitted(faults=FaultPlan(**faults), secure="2 of 3")

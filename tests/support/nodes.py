@@ -17,7 +17,7 @@ from support.hosts import Hosts
 
 PATIENCE = 300.0
 """Seconds, on a machine that may be busy; what does not hold by then never will."""
-NAMES = ("anna", "ben", "cleo", "dora", "emil")
+NAMES = ("anna", "ben", "cleo", "dora", "emil", "fay")
 
 
 class Nodes(LocalFederation):

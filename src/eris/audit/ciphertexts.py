@@ -133,7 +133,7 @@ class ClusterReader:
     def differences(self, book: ReceivedBook, label: BookLabel) -> Integers:
         """m_j − m_0: from one client's ciphertexts, and no key."""
         bound = self.coding.scale(label.round).bound
-        off, table = negated(book.points[0]), self.coding.table(bound)
+        off, table = negated(book.points[0]), self.coding.table(label.round)
         values, found = table.find([added([one, off]) for one in book.points], 2 * bound)
         if not found.all():
             raise NoLogarithm(label, f"client {book.client}, a cluster less its first", 2 * bound)
@@ -153,7 +153,7 @@ class ClusterReader:
         # The masks of the shares cancel; a key of other shares opens nothing.
         total = sum(_scalar(shares[client]) for client in clients)
         sums = self.coding.opened(
-            [one.book for one in chosen], [total % ORDER], label, self.coding.table(scale.bound),
+            [one.book for one in chosen], [total % ORDER], label, self.coding.table(label.round),
             scale.bound,
         )  # fmt: skip
         return OpenedSegment(
@@ -186,7 +186,7 @@ class ClusterReader:
         scalar = (_scalar(share) - mask) % ORDER
         lock = times_public(-scalar, point(label.encoded))
         bound = self.coding.scale(label.round).bound
-        values, found = self.coding.table(bound).find([added([book.points[0], lock])], bound)
+        values, found = self.coding.table(label.round).find([added([book.points[0], lock])], bound)
         return int(values[0]) if found[0] else None
 
 

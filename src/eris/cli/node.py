@@ -136,13 +136,14 @@ def start(settings: Settings) -> None:
     it goes on where it was; without its disk, from its peers. Any key of node.toml can be
     overridden by the environment: ERIS_NODE_LISTEN, ERIS_OBSERVE_LOG_LEVEL, …
     """
+    from eris.data.cache import cache_root
     from eris.runtimes.grpc.logs import configure
     from eris.runtimes.grpc.node import serve
     from eris.runtimes.grpc.settings import NodeSettings
 
     loaded = NodeSettings.load(settings)
     configure(loaded.observe.log_level, loaded.observe.log_format)
-    serve(loaded)
+    serve(loaded, cache_root() / "logarithms")
 
 
 @app.command()

@@ -30,6 +30,7 @@ class DeTrustFL:
     """
 
     colluders: int = 1
+    strikes: int = 2
     weight_range: float = MOST_RANGE
     fraction_bits: int = 20
     average: Average = "samples"
@@ -43,7 +44,7 @@ class DeTrustFL:
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
         scheme = EncryptedWeights(
-            self.weight_range, self.fraction_bits, self.average, self.colluders
+            self.weight_range, self.fraction_bits, self.average, self.colluders, self.strikes
         )
         view, shards = owned(names, samples, self.aggregators)
         return Composition(view, RandomPlan(shards), scheme)

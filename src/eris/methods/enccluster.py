@@ -28,7 +28,8 @@ class EncCluster:
 
     ``coding`` is how the mapping to ``clusters`` centroids travels: packed, sealed, huffman, or in
     a filter of 8, 16 or 32 bits with a ``policy`` for several hits: exact, first or populous.
-    ``colluders`` clients may be on the server's side; the law of the set follows from that. Weights
+    ``colluders`` clients may be on the server's side; the law of the set follows from that. Who
+    gives no share in ``strikes`` rounds in a row is left out of as many by its owner. Weights
     are at most ``weight_range`` in magnitude and have ``fraction_bits``; ``average`` weighs clients
     by their samples, or is plain. ``clusters_of`` weights, as in the paper, or of updates, which
     gives the server nearly all of them. ``fewer``: a model of fewer distinct values is allowed as
@@ -43,6 +44,7 @@ class EncCluster:
     coding: MappingCoding = "packed"
     policy: Policy = "exact"
     colluders: int = 1
+    strikes: int = 2
     weight_range: float = MOST_RANGE
     fraction_bits: int = 20
     average: Average = "samples"
@@ -60,8 +62,8 @@ class EncCluster:
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
         scheme = EncryptedClusters(
-            self.weight_range, self.fraction_bits, self.average, self.colluders, self.clusters,
-            self.coding, self.policy, self.clusters_of, self.fewer, self.books,
+            self.weight_range, self.fraction_bits, self.average, self.colluders, self.strikes,
+            self.clusters, self.coding, self.policy, self.clusters_of, self.fewer, self.books,
         )  # fmt: skip
         view, shards = owned(names, samples, self.aggregators)
         return Composition(view, RandomPlan(shards), scheme)

@@ -78,10 +78,13 @@ class Segment:
 class Agreement:
     """Settings and view of a federation, and what follows from them.
 
-    ``majority``: whether a result needs most clients of its view, as on a network.
+    ``majority``: whether a result needs most clients of its view, as on a network. ``founding`` are
+    32 bytes that were drawn when the federation was founded; a simulation has none.
     """
 
-    def __init__(self, settings: Settings, view: View, *, majority: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, view: View, *, majority: bool = False, founding: bytes = b""
+    ) -> None:
         if len(view.owners) != settings.plan.shards:
             raise InvalidSetting(
                 "owners", len(view.owners), f"one for each of {settings.plan.shards} shards"
@@ -97,7 +100,7 @@ class Agreement:
             expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
             raise InvalidSetting("trim", rule.trim, expected)
         settings.scheme.check_view(view)
-        self.settings, self._majority = settings, majority
+        self.settings, self._majority, self.founding = settings, majority, founding
         self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
         self._layouts: dict[int, dict[Key, Segment]] = {}
         self._routes: tuple[int, Route] | None = None
@@ -245,7 +248,7 @@ class Agreement:
             raise InvalidSetting(f"steps of {name}", steps, expected)
 
 
-def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
+def networked(settings: Settings, views: Sequence[Scheduled], founding: bytes = b"") -> Agreement:
     """The agreement of members that may fail, in the views that their authority told."""
     if settings.scheme.in_step:
         expected = f"another one where members may fail: {settings.scheme.in_step}"
@@ -259,6 +262,6 @@ def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
     members = views[-1].view.members
     samples = (1,) * len(members) if settings.scheme.weighed else None
     everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards, samples)
-    agreement = Agreement(settings, everyone, majority=True)
+    agreement = Agreement(settings, everyone, majority=True, founding=founding)
     agreement.schedule(views)
     return agreement

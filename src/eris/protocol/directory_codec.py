@@ -198,7 +198,8 @@ def _view(
         reason = f"epoch {message.epoch} has {message.members}, of {len(names)} names"
         raise MalformedMessage("view.members", reason)
     members, clients = names[: message.members], tuple(message.clients)
-    seating = _seating(message, members, stated, known) if message.helpers else None
+    keyed = message.helpers or message.keys or message.epoch in known
+    seating = _seating(message, members, stated, known) if keyed else None
     samples = tuple(message.samples) or None
     if samples is not None and max(samples) > MOST_SAMPLES:
         raise MalformedMessage("view.samples", f"epoch {message.epoch} has {max(samples)}")
@@ -215,11 +216,11 @@ def _seating(
     shards, flat = len(message.owners), tuple(message.helpers)
     seats = len(flat) // shards if shards else 0
     where = f"epoch {message.epoch}"
-    if not 0 < seats <= MOST_SEATS or len(flat) != seats * shards:
+    if not 0 <= seats <= MOST_SEATS or len(flat) != seats * shards:
         raise MalformedMessage("view.helpers", f"{where} has {len(flat)} for {shards} shards")
-    if not NOBODY <= min(flat) <= max(flat) < len(members):
+    if flat and not NOBODY <= min(flat) <= max(flat) < len(members):
         raise MalformedMessage("view.helpers", f"{where} names no member")
-    helpers = tuple(flat[first : first + seats] for first in range(0, len(flat), seats))
+    helpers = tuple(flat[shard * seats : (shard + 1) * seats] for shard in range(shards))
     if not message.keys:
         before = known.get(message.epoch)
         if before is None or before.helpers != helpers:

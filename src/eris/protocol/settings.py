@@ -96,6 +96,13 @@ class Settings:
         return self.secure is not None or self.scheme.keyed
 
     @property
+    def seats(self) -> int | None:
+        """Helpers of a shard; None where members have no keys."""
+        if self.secure is not None:
+            return self.secure.threshold.seats
+        return 0 if self.keyed else None
+
+    @property
     def places(self) -> int:
         """The coordinates of what is cut, sent and replicated (:meth:`Scheme.places`)."""
         return self.scheme.places(self.n)

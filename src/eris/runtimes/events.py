@@ -15,9 +15,11 @@ from eris.core.errors import InvalidSetting, RefusedContribution
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key
 from eris.protocol.authority.standing import Scheduled, Standing
+from eris.protocol.enccluster.logarithms import built_table
 from eris.protocol.messages import Contribution, Message, Refusal, Result
 from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
+from eris.protocol.schemes.halves import Tables
 from eris.protocol.secure.simulated import Vaults
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock, Seat
@@ -78,8 +80,10 @@ class EventEngine(Clock[Berth]):
         faults: FaultPlan,
         noise: PerSampleNoise | None = None,
         record: bool = False,
+        tables: Tables = built_table,
     ) -> None:
         super().__init__()
+        self._tables = tables
         self.agreement, self.faults = agreement, faults
         self._initial, self._population, self._noise = initial, population, noise
         self._record, self._report = record, Report()
@@ -91,7 +95,7 @@ class EventEngine(Clock[Berth]):
         """Aggregators that take nothing in, in this round."""
         self._messages = self.round = 0
         self._vaults: Vaults | None = None
-        if agreement.settings.secure is not None:
+        if agreement.settings.keyed:
             self._secure(agreement)
         for number in range(len(agreement.view.members)):
             self.seats[number] = Berth(number)
@@ -102,7 +106,7 @@ class EventEngine(Clock[Berth]):
         for name in ("crash", "churn"):
             if rate := getattr(self.faults, name):
                 expected = (
-                    "0 with secure sums and faults in mid-round: a start has new keys, which "
+                    "0 with sealed sums and faults in mid-round: a start has new keys, which "
                     "here nobody would tell; lost, doubled and late messages work, and so does "
                     "churn without them"
                 )
@@ -189,6 +193,7 @@ class EventEngine(Clock[Berth]):
             rounds=ENDLESS, abstain_through=place.acted,
             vault=None if self._vaults is None else self._vaults[place.number],
         )  # fmt: skip
+        place.member.agreement.coding.equip(self._tables)
         if place.disk is not None:
             place.member.restore(place.disk)
         self._pending.add(place.number)
@@ -204,7 +209,9 @@ class EventEngine(Clock[Berth]):
             self._start(place)
 
     def moved(self, seat: Berth, member: Member) -> None:
-        """Note who is through with the round."""
+        """Note who is through with the round, and what owners found."""
+        self._report.refused += member.node.notes
+        member.node.notes.clear()
         if member.round > self.round:
             self._pending.discard(seat.number)
 

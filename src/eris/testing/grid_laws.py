@@ -20,7 +20,7 @@ from eris.core.vectors import Indices, Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Contribution, Result
 from eris.protocol.schemes.grid import Grid
-from eris.testing.sum_laws import LawBroken, Place
+from eris.testing.sum_laws import LawBroken, Place, SumLaws
 
 if TYPE_CHECKING:
     from eris.protocol.view import View
@@ -90,7 +90,7 @@ class GridLaws:
     def _withheld(self, result: Result, where: str, *, stepped_back: bool) -> None:
         """Where nobody lies, a unit steps back exactly if a sum was opened that did not fit."""
         sums = self._witness.sums
-        assert sums is not None
+        assert isinstance(sums, SumLaws)
         if stepped_back:
             self._witness.saw["a unit steps back"] += 1
             self.stepped_back.add((result.header.key, result.header.round))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,6 +14,10 @@ import numpy as np
 from eris.protocol.authority.directory import Directory, Joined, NotYet, Refused
 from eris.protocol.authority.history import History, Mark
 from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
+from eris.protocol.enccluster.answering import RevealKey
+from eris.protocol.enccluster.sending import EncryptingSender
+from eris.protocol.enccluster.shares import KeyShare
+from eris.protocol.round.member import Member
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
@@ -22,6 +26,17 @@ from eris.testing.shape import Shape
 
 LEASE = 2.0
 Answer = TypeVar("Answer")
+
+
+@dataclass
+class AnswerDisk:
+    """The part of a disk that has a client's answers."""
+
+    written: dict[RevealKey, KeyShare] = field(default_factory=dict)
+
+    def write(self, key: RevealKey, share: KeyShare) -> None:
+        """On the disk on return."""
+        self.written[key] = share
 
 
 @dataclass
@@ -49,7 +64,22 @@ class Host(Seat):
     """How often it has renewed its lease since then."""
     rewinds: int = 0
     """How often it was brought back with its memory."""
+    answers: AnswerDisk = field(default_factory=AnswerDisk)
+    """What it has answered about encrypted sums."""
     _image: Seat | None = None
+
+    def written(self) -> bytes:
+        """All that is on its disk."""
+        stored = b"".join(value.tobytes() for value in (self.disk or {}).values())
+        return stored + b"".join(s.statement + s.data for s in self.answers.written.values())
+
+    def take_up(self, member: Member) -> None:
+        """A member begins here; it goes on from what is stored."""
+        self.member, sender = member, member.node.client.sender
+        if isinstance(sender, EncryptingSender):
+            sender.keep(self.answers.written, self.answers.write)
+        if self.disk is not None:
+            member.restore(self.disk)
 
     def take_image(self) -> None:
         """A snapshot of the machine: memory, disk and all."""
@@ -70,6 +100,7 @@ class Host(Seat):
     def lose_disk(self) -> None:
         """Nothing is left of what was stored."""
         self.disk, self.mark, self.ledger, self.unsure = None, None, 0, True
+        self.answers = AnswerDisk()
 
     def find_folder_of_another_run(self) -> None:
         """What is stored is of the same federation, but of another time that it trained."""
@@ -89,7 +120,7 @@ class Host(Seat):
         self.renewals, self._image = 0, None
 
     def draw_keys(self, seed: int, name: str) -> KeyStatement:
-        """Other keys for every start, if sums are secure."""
+        """Other keys for every start, where members have any."""
         if self.vault is None:
             self.vault = Vault.simulated(seed, 1000 * self.starts + self.number)
         return KeyStatement(name, self.starts, self.vault.newest.public)
@@ -113,8 +144,8 @@ class Authority:
             "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
             "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
-        if shape.sums is not None:
-            self._terms["seats"] = shape.sums.threshold.seats
+        if settings.keyed:
+            self._terms["seats"] = settings.seats
         self.starts = 0
         """How often the directory has been started."""
         self._newest: list[dict[str, Any]] | None = None

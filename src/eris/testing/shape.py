@@ -13,7 +13,9 @@ from eris.core.shards import RandomPlan
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.authority.succession import Candidate, assign
-from eris.protocol.schemes import Grid, Scheme, scheme_for
+from eris.protocol.enccluster.mapped import MappingCoding
+from eris.protocol.enccluster.sets import SetLaw
+from eris.protocol.schemes import EncryptedClusters, EncryptedWeights, Grid, Scheme, scheme_for
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.terms import RINGS, SecureSums
 from eris.protocol.settings import Settings, model_digest
@@ -24,6 +26,10 @@ MOST_SAMPLES = (1 << 13) - 1
 """In a secure sum: so few that words of four bytes keep 12 binary places."""
 GRID_RANGE = 0.5
 """Of a mean, on a common grid: so little that most first sums do not fit."""
+CLUSTERED = 40
+"""Coordinates of a segment that are worth four encrypted clusters."""
+RANGE, PLACES, COLLUDERS = 60.0, 4, 1
+"""Of encrypted sums: all that is trained here fits, and a small table of logarithms is enough."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,10 @@ class Shape:
     """Of the words of such a sum."""
     bits: int = 0
     """Of such words on a common grid that follows the last mean; 0: in fixed point."""
+    encrypted: str = "none"
+    """What is encrypted: ``clusters``, or ``weights``."""
+    coding: MappingCoding = "packed"
+    """How the mapping to such clusters travels."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -112,6 +122,30 @@ class Shape:
         bits = [8, 10, 12, 16][int(16 * pick[3]) :][:1]
         return replace(made, bits=bits[0], ring_bytes=8, kept=1.0) if bits else made
 
+    @classmethod
+    def encrypting(cls, seed: int) -> Self:
+        """The shape that belongs to a seed where sums are encrypted: five to seven members, most
+        of them with clusters."""
+        drawn, pick = cls.drawn(seed), Stream(seed, "encrypting").uniform(0, 4)
+        members = max(drawn.members, 5 + int(3 * pick[0]))
+        return replace(
+            drawn, members=members, start_with=0, helpers=int(2 * pick[3]) if members > 5 else 0,
+            roster=False, clients_only=min(drawn.clients_only, 1), kept=1.0,
+            shards=min(drawn.shards, 3), max_share=max(drawn.max_share, 0.6),
+            segment_size=CLUSTERED if pick[1] < 0.3 else None,
+            encrypted="weights" if pick[1] > 0.9 else "clusters",
+            coding=("packed", "packed", "sealed", "huffman", "filter16")[int(5 * pick[2])],
+        )  # fmt: skip
+
+    @property
+    def n(self) -> int:
+        """Coordinates of the model."""
+        if self.encrypted == "none":
+            return 8 + 4 * self.members
+        if self.encrypted == "weights":
+            return 8 * self.shards
+        return (2 if self.segment_size else 1) * CLUSTERED * self.shards
+
     @property
     def sums(self) -> SecureSums | None:
         """What is agreed on about sums."""
@@ -128,11 +162,16 @@ class Shape:
     @property
     def enough(self) -> int:
         """Clients that a result needs: a majority, so that any two results share one."""
-        return max(self.clients // 2 + 1, min(max(self.min_included, self._least), self.clients))
+        least = max(self.min_included, self._least, self._lawful)
+        return max(self.clients // 2 + 1, min(least, self.clients))
 
     @property
     def _least(self) -> int:
         return 0 if self.sums is None else self.sums.least_included
+
+    @property
+    def _lawful(self) -> int:
+        return 0 if self.encrypted == "none" else SetLaw(self.clients, COLLUDERS).least
 
     @staticmethod
     def name(host: int) -> str:
@@ -150,7 +189,7 @@ class Shape:
     def settings(self, seed: int) -> Settings:
         """What the members agree on."""
         return Settings(
-            n=8 + 4 * self.members,
+            n=self.n,
             plan=RandomPlan(self.shards),
             rule=FedAdam(0.1, bias_correction=True) if self.adaptive else FedAvg(),
             scheme=self.scheme(),
@@ -170,11 +209,17 @@ class Shape:
         """How segments travel."""
         if self.bits:
             return Grid(self.bits, range=GRID_RANGE, average="plain")
+        if self.encrypted == "clusters":
+            return EncryptedClusters(
+                RANGE, PLACES, "plain", COLLUDERS, clusters=4, coding=self.coding
+            )
+        if self.encrypted == "weights":
+            return EncryptedWeights(RANGE, PLACES, "plain", COLLUDERS)
         return scheme_for(RandP(self.kept) if self.kept < 1 else None)
 
     def initial(self, seed: int) -> Vector:
         """The model that all start from."""
-        drawn = Stream(seed, "initial").uniform(0, 8 + 4 * self.members)
+        drawn = Stream(seed, "initial").uniform(0, self.n)
         return drawn.astype(np.float32)
 
     def roster_view(self, sizes: list[int]) -> View:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
@@ -31,7 +32,8 @@ BATCH = 10
 """Seeds that a process is given at once."""
 MOST_FINDINGS = 20
 MASKED = frozenset(Trouble) - {Trouble.POISON}
-"""What may strike where sums are secure: values that nobody can look at are not refused."""
+"""What may strike where sums are sealed: values that nobody can look at are not refused."""
+Sums = Literal["open", "secure", "encrypted"]
 OPEN = frozenset(Trouble) - {Trouble.REWIND}
 """What may strike where they are not."""
 
@@ -67,15 +69,15 @@ class Tally:
         return "\n".join(lines)
 
 
-def run_seeds(first: int, last: int, secure: bool = False) -> Tally:
-    """The worlds of some seeds, both ends included; with sums that are ``secure``, if wanted.
+def run_seeds(first: int, last: int, sums: Sums = "open") -> Tally:
+    """The worlds of some seeds, both ends included.
 
     >>> run_seeds(3, 4).findings
     {}
     """
     tally = Tally(first, last)
     for seed in range(first, last + 1):
-        world = _case(seed, secure).world()
+        world = _case(seed, sums).world()
         try:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
@@ -88,17 +90,20 @@ def run_seeds(first: int, last: int, secure: bool = False) -> Tally:
     return tally
 
 
-def _case(seed: int, secure: bool) -> Case:
-    return Case(seed, Shape.secured(seed), MASKED) if secure else Case(seed)
+def _case(seed: int, sums: Sums) -> Case:
+    if sums == "open":
+        return Case(seed)
+    shape = Shape.secured(seed) if sums == "secure" else Shape.encrypting(seed)
+    return Case(seed, shape, MASKED)
 
 
-def _batch(secure: bool, first: int) -> Tally:
-    return run_seeds(first, first + BATCH - 1, secure)
+def _batch(sums: Sums, first: int) -> Tally:
+    return run_seeds(first, first + BATCH - 1, sums)
 
 
 def soak(
     rounds: int, first: int = 0, jobs: int = 1, advance: Callable[[int], object] = int,
-    *, secure: bool = False,
+    *, sums: Sums = "open",
 ) -> Tally:  # fmt: skip
     """Worlds from seed ``first`` on until ``rounds`` faulted rounds have passed, or Ctrl-C.
 
@@ -106,7 +111,7 @@ def soak(
     """
     total = Tally(first, first - 1)
     with suppress(KeyboardInterrupt):  # what was seen until then counts
-        for tally in _tallies(first, jobs, partial(_batch, secure)):
+        for tally in _tallies(first, jobs, partial(_batch, sums)):
             total.add(tally)
             advance(tally.faulted)
             if total.faulted >= rounds or len(total.findings) >= MOST_FINDINGS:
@@ -140,7 +145,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0, help="of the worlds")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--found", type=Path, default=FOUND, help="worlds that once broke a law")
-    parser.add_argument("--secure", action="store_true", help="only worlds with secure sums")
+    which = parser.add_mutually_exclusive_group()
+    for name in ("secure", "encrypted"):
+        which.add_argument(f"--{name}", dest="sums", action="store_const", const=name,
+                           default="open", help=f"only worlds with {name} sums")  # fmt: skip
     wanted = parser.parse_args(arguments)
     try:
         again = replay(wanted.found)
@@ -154,9 +162,9 @@ def main(arguments: list[str] | None = None) -> int:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("faulted rounds", total=wanted.rounds)
         advance = partial(progress.advance, task)
-        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, secure=wanted.secure)
+        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, sums=wanted.sums)
     for seed, finding in tally.findings.items():
-        case = shrunk(_case(seed, wanted.secure))
+        case = shrunk(_case(seed, wanted.sums))
         keep(case, wanted.found)
         print(f"{finding}\n  shrunk: {case.line()}")
     print(tally)

@@ -93,39 +93,39 @@ class SumLiar:
         header = member.agreement.header(member.me, prepared.round, key)
         yield Outgoing((owner,), Contribution(header, based_on, 0, 0, payload)), hides
 
+    @staticmethod
+    def spoilt(message: Message, member: Member) -> Message:
+        """What a liar sends instead of an answer or a contribution.
 
-def spoilt(message: Message, member: Member) -> Message:
-    """What a liar sends instead of an answer or a contribution.
-
-    What it does depends on the round, so that it says the same thing again. It adds noise to an
-    answer, or answers anything, disputes all that it holds or the last of it, or gives false words
-    about pads; its contribution has a false mask, false check words, or a seed that one seat cannot
-    open.
-    """
-    how = (message.header.round + message.header.segment) % 4
-    if isinstance(message, Reveal):
-        data = bytearray(message.data)
-        if message.data[:1] == CLOSE and how == 0:
-            data[34:] = bytes(b ^ 0x5A for b in data[34:])
-        elif message.data[:1] == DEPOSIT and how % 2:
-            held = read_verdicts(message.data)
-            data[:] = write_verdicts({named: verdict ^ 3 for named, verdict in held.items()})
-        else:
-            data[-1] ^= 3
-        return replace(message, data=bytes(data))
-    secure = member.agreement.settings.secure
-    if isinstance(message, Contribution) and secure is not None:
-        encoded = message.payload.encoded
-        if encoded.encoding != Encoding.RING or how == 3:
-            return message
-        escrow = len(encoded.data) - escrow_bytes(secure.threshold)
-        # The last byte of the words, of the second check word, or of the first seat's box.
-        boxes = secure.threshold.seats * (16 + 32 * len(secure.threshold.known_to(0)))
-        at = (escrow - 1 if encoded.count else 47, 47, len(encoded.data) - boxes)[how]
-        false = encoded.data[:at] + bytes([encoded.data[at] ^ 1]) + encoded.data[at + 1 :]
-        payload = replace(message.payload, encoded=replace(encoded, data=false))
-        return replace(message, payload=payload)
-    return message
+        What it does depends on the round, so that it says the same thing again. It adds noise to
+        an answer, or answers anything, disputes all that it holds or the last of it, or gives false
+        words about pads; its contribution has a false mask, false check words, or a seed that one
+        seat cannot open.
+        """
+        how = (message.header.round + message.header.segment) % 4
+        if isinstance(message, Reveal):
+            data = bytearray(message.data)
+            if message.data[:1] == CLOSE and how == 0:
+                data[34:] = bytes(b ^ 0x5A for b in data[34:])
+            elif message.data[:1] == DEPOSIT and how % 2:
+                held = read_verdicts(message.data)
+                data[:] = write_verdicts({named: verdict ^ 3 for named, verdict in held.items()})
+            else:
+                data[-1] ^= 3
+            return replace(message, data=bytes(data))
+        secure = member.agreement.settings.secure
+        if isinstance(message, Contribution) and secure is not None:
+            encoded = message.payload.encoded
+            if encoded.encoding != Encoding.RING or how == 3:
+                return message
+            escrow = len(encoded.data) - escrow_bytes(secure.threshold)
+            # The last byte of the words, of the second check word, or of the first seat's box.
+            boxes = secure.threshold.seats * (16 + 32 * len(secure.threshold.known_to(0)))
+            at = (escrow - 1 if encoded.count else 47, 47, len(encoded.data) - boxes)[how]
+            false = encoded.data[:at] + bytes([encoded.data[at] ^ 1]) + encoded.data[at + 1 :]
+            payload = replace(message.payload, encoded=replace(encoded, data=false))
+            return replace(message, payload=payload)
+        return message
 
 
 def _openings(member: Member) -> dict[Key, Opening]:

@@ -38,7 +38,7 @@ class Trouble(Enum):
     FAILURE = "training gives nothing"
     LIE = "a member lies about rounds, states and results"
     POISON = "an update holds values that are no numbers"
-    REWIND = "a machine without shards is brought back with its memory, where sums are secure"
+    REWIND = "a machine without shards is brought back with its memory, where sums are sealed"
 
 
 STOPS = frozenset({Trouble.CRASH, Trouble.LOSS, Trouble.DEATH, Trouble.LEAVE})
@@ -134,7 +134,8 @@ class Weather:
         forgotten what it published publishes twice, and nobody could tell."""
         shape = self.shape
         hosts = [host for host in range(shape.members) if not shape.is_aggregator(host)]
-        if Trouble.REWIND not in self.kinds or shape.sums is None or not hosts:
+        sealed = shape.sums is not None or shape.encrypted != "none"
+        if Trouble.REWIND not in self.kinds or not sealed or not hosts:
             return []
         times = (self._draw("rewind", 2, 0, number) for number in range(2))
         starts = [(0.8 * self.storm_until * when, 0.2 + 2 * how) for when, how in times]

@@ -7,7 +7,7 @@ of how they got there.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -38,6 +38,7 @@ from eris.protocol.schemes.grid import Grid
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
 from eris.testing.grid_laws import GridLaws
+from eris.testing.key_laws import KeyLaws
 from eris.testing.sum_laws import Hidden, LawBroken, Place, SumLaws
 
 __all__ = ["LawBroken", "Witness"]
@@ -70,11 +71,16 @@ class Witness:
         """By start of a member and round: the update, less the reference, and its samples."""
         self._plain: dict[Contribution, tuple[Hidden, int]] = {}
         """What masked contributions hold, and their samples; on a common grid their integers."""
-        self.sums = None if settings.secure is None else SumLaws(self, settings.secure)
+        self.sums: SumLaws | KeyLaws | None = None
         self.grid = GridLaws(self) if isinstance(settings.scheme, Grid) else None
+        self.disk: Callable[[int], bytes] = lambda member: b""
+        """What is on the disk of a member."""
         self.places = settings.precision.fraction_bits
         """Binary places of a value in a sum."""
-        if settings.secure is not None:
+        if settings.scheme.keyed:
+            self.sums = KeyLaws(self)
+        elif settings.secure is not None:
+            self.sums = SumLaws(self, settings.secure)
             self.places = settings.secure.fraction_bits(settings.precision)
         self._grid = FixedPoint(2.0 ** (VALUE_BITS - self.places))
         self._epochs: dict[tuple[int, int], int] = {}
@@ -153,7 +159,7 @@ class Witness:
                 raise LawBroken(f"segment {name[0]} has two results in round {name[1]}")
             if name not in self.results:
                 self.results[name] = message
-                self._check(message, member.me)
+                self._check(message, member)
                 self._published[member.me] = max(self._published[member.me], name[1])
 
     def count(self, round: int, key: Key) -> int:
@@ -242,17 +248,19 @@ class Witness:
             raise LawBroken(f"round {round}, segment {key}: member {member.me} did not send its "
                             f"part of what it trained")  # fmt: skip
 
-    def _check(self, result: Result, sender: int) -> None:
+    def _check(self, result: Result, member: Member) -> None:
         """A result that was not heard of before: its owner, its right to publish, its value."""
         header = result.header
         where = f"round {header.round}, segment {header.key}"
         if self.sums is not None:
-            self.sums.published(result)
+            self.sums.published(result, member)
         view = self.views[header.epoch].view
         if view.owners[header.shard] != header.sender:
             raise LawBroken(f"{where}: member {header.sender} published, who does not own it")
-        if sender != header.sender:
-            raise LawBroken(f"{where}: member {sender} has a result that its owner never published")
+        if member.me != header.sender:
+            raise LawBroken(
+                f"{where}: member {member.me} has a result that its owner never published"
+            )
         self._check_epoch(result)
         self._check_permit(result, where)
         if result.payload is None:
@@ -260,18 +268,21 @@ class Witness:
             if self.grid is not None:
                 self.grid.published(result, where)
             return
-        least = self.least(view)
+        least = self.least(view, header.shard)
         if len(result.included) < least:
             raise LawBroken(f"{where} includes {len(result.included)} clients, fewer than {least}")
         if not result.included <= view.client_set:
             raise LawBroken(f"{where} includes somebody who is no client of its epoch")
         self.saw["a result leaves somebody out"] += result.included != view.client_set
-        self._check_value(result, where)
+        if self.sums is None or not self.sums.checks_values:
+            self._check_value(result, where)
 
-    def least(self, view: View) -> int:
-        """Clients that a result needs: a majority of the view's, and as many as were agreed."""
+    def least(self, view: View, shard: int | None = None) -> int:
+        """Clients that a result of a shard needs, or of any: a majority of the view's, as many as
+        were agreed, and what the laws of sums ask for."""
         majority = len(view.clients) // 2 + 1
-        return max(self.settings.min_included, self.settings.quorum, majority)
+        lawful = 0 if self.sums is None else self.sums.least(view, shard)
+        return max(self.settings.min_included, self.settings.quorum, majority, lawful)
 
     def _check_epoch(self, result: Result) -> None:
         """Every round belongs to one epoch, and its results with it: fencing."""

@@ -22,10 +22,11 @@ from eris.protocol.round.giving import Job
 from eris.protocol.round.member import AHEAD, Member
 from eris.protocol.transcript import Record
 from eris.runtimes.clock import Clock
+from eris.testing.key_liar import KeyLiar
 from eris.testing.liar import ABSURD, lies, twisted
 from eris.testing.places import LEASE, Answer, Authority, Host
 from eris.testing.shape import Shape
-from eris.testing.sum_liar import SumLiar, spoilt
+from eris.testing.sum_liar import SumLiar
 from eris.testing.weather import FORGETTING, STOPS, USUAL, Incident, Trouble, Weather
 from eris.testing.witness import LawBroken, Witness
 
@@ -74,13 +75,15 @@ class World(Clock[Host]):
             self.shape, self.settings, start_with, lambda: clock(self.now), directory
         )
         self.witness.announced(self.authority.roster)
+        self.witness.disk = lambda member: self.seats[member].written()
         self.entered: dict[int, float] = {}
         """By round: when the first member entered it."""
         self.faulted: set[int] = set()
         """Rounds in which trouble struck."""
         self._messages = 0
         self._through_at = self._look_at = 0.0
-        self._liars: dict[int, SumLiar] = {}
+        self._make_liar = KeyLiar if self.settings.scheme.keyed else SumLiar
+        self._liars: dict[int, SumLiar | KeyLiar] = {}
         self._latest: dict[tuple[int, int], float] = {}
         """By link: when the last message on it arrives, where none overtakes another."""
         self._prepare()
@@ -226,7 +229,7 @@ class World(Clock[Host]):
         assert self.witness.sums is not None
         self.witness.sums.lying.add(member.me)
         draw = Stream(self.seed, "lie about sums", int(1000 * self.now), host.number)
-        liar = self._liars.setdefault(host.number, SumLiar())
+        liar = self._liars.setdefault(host.number, self._make_liar())
         for lie, values in liar.besides(member, said, draw):
             self.witness.made_up(member, lie.message, values)
             heard = partial(self._deceive, decode(encode(lie.message)), None, member.me)
@@ -264,7 +267,7 @@ class World(Clock[Host]):
             self._welcome(seat, seat.calls, Joined(seat.number, standing.through, standing))
         elif seat.joined is None:
             keys = None
-            if self.shape.sums is not None:
+            if self.settings.keyed:
                 keys = seat.draw_keys(self.seed, self.shape.name(seat.number))
             join = partial(self.authority.join, seat.number, seat.mark, keys)
             self._call(seat, join, self._welcome)
@@ -353,13 +356,12 @@ class World(Clock[Host]):
             self.move(host, host.member.stand(standing, clock))
         elif standing.views:
             host.begun = True
-            host.member = self._make_member(
+            host.take_up(self._make_member(
                 self.settings, standing, self.initial, rounds=self.shape.rounds,
                 abstain_through=host.joined.abstain_through,
                 unsure=host.unsure and bool(self.authority.roster), vault=host.vault,
-            )  # fmt: skip
-            if host.disk is not None:
-                host.member.restore(host.disk)
+            ))  # fmt: skip
+            assert host.member is not None
             self.move(host, host.member.start(clock))
 
     # -- members ------------------------------------------------------------------------------
@@ -423,7 +425,7 @@ class World(Clock[Host]):
         if seat.lying and seat.member is not None:
             twist = twisted(message)
             if self.witness.sums is not None:
-                twist = spoilt(twist, seat.member)
+                twist = self._make_liar.spoilt(twist, seat.member)
                 self._lie_about_sums(seat, seat.member, message)
             lied = partial(self._deceive, twist, message, record.sender)
             self.spread(seat, Outgoing(record.receivers, message), lied)

@@ -100,6 +100,30 @@ def test_the_same_statement_again_gets_the_same_share_and_any_other_none() -> No
         again.answer(statement_of(ALL), signed[::-1], view_of(), ALL[0].keys)
 
 
+def test_without_keys_or_a_permit_it_says_again_what_is_written_and_nothing_new() -> None:
+    one, statement = Seated(ALL[0]), statement_of(ALL)
+    signed = statement.signed_by(OWNER)
+    with pytest.raises(RefusedReveal, match=r"other keys than .* or no permit"):
+        one.answerer.answer(statement, signed, view_of(), None)
+    share = one.asked(statement)
+    assert one.answerer.answer(statement, signed, view_of(), None) == share
+    assert len(one.written) == 1
+
+
+def test_what_is_remembered_is_bounded_and_what_is_forgotten_is_never_answered_again() -> None:
+    one, statement = Seated(ALL[0]), statement_of(ALL)
+    one.asked(statement)
+    one.answerer.forget(LABEL.round + 1)
+    assert not one.answerer.answered
+    assert not one.answerer._waiting
+    for asked in (statement, statement_of(ALL[:7])):
+        with pytest.raises(RefusedReveal, match="no contribution under that label"):
+            one.asked(asked)
+    with pytest.raises(RefusedReveal, match="is over; contributed is from"):
+        one.answerer.contributed(one.part.digest, [LABEL], [one.part.scalars()])
+    assert len(one.written) == 1
+
+
 def test_what_could_not_be_written_does_not_leave_and_nothing_takes_its_place() -> None:
     full = [True]
     written: list[KeyShare] = []
@@ -248,8 +272,8 @@ def test_agreed_integer_weights() -> None:
 
 
 def test_a_view_and_its_law_are_of_the_same_clients() -> None:
-    with pytest.raises(RefusedReveal, match="of 9 eligible clients; the view has 8"):
-        replace(view_of(), law=SetLaw(9))
+    with pytest.raises(RefusedReveal, match="of 7 eligible clients; the view has 8"):
+        replace(view_of(), law=SetLaw(7))
 
 
 # -- bugs that are put in on purpose ----------------------------------------------------------

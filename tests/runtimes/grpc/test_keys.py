@@ -15,6 +15,7 @@ import pytest
 from eris.core.errors import ErisError
 from eris.core.shards import RandomPlan
 from eris.protocol.authority.standing import Scheduled, Standing
+from eris.protocol.schemes import EncryptedClusters
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.secure.terms import REKEY_EVERY, SecureSums
 from eris.protocol.settings import Settings
@@ -226,3 +227,29 @@ def test_a_crash_leaves_no_memory_on_the_disk() -> None:
     with os.fdopen(read) as told:
         assert told.read() == repr(("", (0, 0), 0))
     os.waitpid(child, 0)
+
+
+def test_members_with_encrypted_sums_have_keys_and_no_seats(
+    identities: dict[str, Identity], tmp_path: Path
+) -> None:
+    """They are drawn, stated, believed and renewed as for secure sums."""
+    terms = EncryptedClusters(average="plain", clusters=2)
+    agreed = Settings(n=100, scheme=terms, name="ours")
+    nodes = []
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        nodes.append(NodeKeys(identities[name], agreed, tmp_path / name))
+    stated = tuple(node.statement for node in nodes)
+    view = View(NAMES, (0, 1, 2, 3), (0,), None, 1, Seating(((),), stated))
+    told = Standing(0, (Scheduled(view, 1),), NAMES, 9, 0)
+    assert believed(nodes[0].checked(told)) == stated
+    assert nodes[0].untold is None
+    before = nodes[0].vault.newest
+    nodes[0].enter(1)
+    nodes[0].enter(REKEY_EVERY)
+    assert nodes[0].vault.newest is not before
+    assert nodes[0].untold is not None
+    forged = replace(stated[1], signature=stated[2].signature)
+    wrong = replace(view, epoch=2, seating=Seating(((),), (stated[0], forged, *stated[2:])))
+    told = Standing(0, (Scheduled(wrong, 1),), NAMES, 9, 0)
+    assert believed(nodes[0].checked(told))[1] is None

@@ -13,9 +13,10 @@ import pytest
 from eris.core.combine import FixedPoint
 from eris.core.compress import RandP
 from eris.core.shards import RandomPlan
+from eris.protocol.enccluster.mapped import MappingCoding
 from eris.protocol.messages import Outgoing
 from eris.protocol.round.member import Member
-from eris.protocol.schemes import scheme_for
+from eris.protocol.schemes import EncryptedClusters, EncryptedWeights, scheme_for
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc import rehearsal
@@ -127,3 +128,28 @@ def test_secure_sums_are_opened_in_a_rehearsal(words: str, monkeypatch: pytest.M
     monkeypatch.setattr(rehearsal, "_exchange", watched)
     rehearse(Settings(n=100, plan=RandomPlan(3), secure=SecureSums.parse(words), min_included=5))
     assert moved == [True] * 4
+
+
+@pytest.mark.parametrize("coding", ["packed", "sealed", "huffman", "filter16"])
+def test_encrypted_sums_are_opened_in_a_rehearsal(
+    coding: MappingCoding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few clusters and with a small table of logarithms: neither takes time."""
+    opened, exchange = [], rehearsal._exchange
+
+    def watched(members: Sequence[Member], said: Sequence[Iterable[Outgoing]]) -> None:
+        exchange(members, said)
+        opened.append(members[0].node.replica.included_in(1))
+
+    monkeypatch.setattr(rehearsal, "_exchange", watched)
+    rehearse(Settings(n=9000, plan=RandomPlan(3), scheme=EncryptedClusters(coding=coding)))
+    assert opened == [1.0] * 2, "of all of them"
+
+
+def test_a_model_of_encrypted_weights_is_rehearsed_in_small(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(rehearsal, "_round", lambda agreed, count: sizes.append(agreed.n))
+    rehearse(Settings(n=9000, plan=RandomPlan(3), scheme=EncryptedWeights()))
+    assert sizes == [3 * rehearsal.ENCRYPTED]

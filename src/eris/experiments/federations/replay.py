@@ -26,7 +26,10 @@ from eris.core.shift import difference
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import DIGEST_BYTES
+from eris.protocol.enccluster.coding import EncryptingCoding
+from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.schemes.weights import moved
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.training.trainer import LocalUpdate, Trainer, as_update
@@ -90,6 +93,8 @@ class _State:
 
 Versions = tuple[int, ...]
 """Of all segments, in the order of the agreement's keys."""
+_Combined = tuple[Payload, int, int, dict[str, Vector]]
+"""What is published, the samples behind it, these times steps, and what each client sent."""
 Told = Callable[[str, Published, Vector], None]
 """A client, a result that it is in, and the values it sent for that."""
 
@@ -154,6 +159,7 @@ class _Replay:
         self.initial = self.agreement.coding.enter(initial)
         self.segments = self.agreement.segments(1)
         self.trainings = _trainings(journals)
+        self._views = list(_notes(journals, "view"))
         self.states = {(key, 0): self._start(segment) for key, segment in self.segments.items()}
         self.mismatches: list[str] = []
         self._updates: dict[tuple[str, int, Versions], LocalUpdate] = {}
@@ -240,20 +246,65 @@ class _Replay:
         """The mean of the included clients' segments, and the server's step along it; and what
         each of them sent."""
         segment, coding, rule = self.segments[result.key], self.agreement.coding, self.settings.rule
-        collector, sent = coding.collector(result.round, segment, lambda: before.model), {}
-        for client, update in updates.items():
-            contribution = self._contribution(result, before, client, update)
-            collector.take(contribution)
-            sent[client] = coding.read(contribution, segment)
         header = self.agreement.header(len(self.agreement.view.clients), result.round, result.key)
-        included, payload = frozenset(collector.included), collector.finish()
-        assert isinstance(payload, Payload)
-        samples, steps = collector.samples, collector.sample_steps
+        if isinstance(coding, EncryptingCoding):
+            payload, samples, steps, sent = self._opened(coding, result, before, updates)
+        else:
+            payload, samples, steps, sent = self._collected(result, before, updates)
+        members = self.agreement.view.members
+        included = frozenset(members.index(client) for client in updates)
         made = Result(header, result.previous, included, samples, steps, payload)
         direction, reference = coding.move(made, segment, before.reference)
         count = before.updates + 1
         model, slots = rule.step(before.model, direction, before.slots, count, steps / samples)
         return _State(model, reference, tuple(slots), count, result.closed), sent
+
+    def _collected(
+        self, result: Published, before: _State, updates: Mapping[str, LocalUpdate]
+    ) -> _Combined:
+        """By the scheme's own collector."""
+        segment, coding = self.segments[result.key], self.agreement.coding
+        collector, sent = coding.collector(result.round, segment, lambda: before.model), {}
+        for client, update in updates.items():
+            contribution = self._contribution(result, before, client, update)
+            collector.take(contribution)
+            sent[client] = coding.read(contribution, segment)
+        payload = collector.finish()
+        assert isinstance(payload, Payload)
+        return payload, collector.samples, collector.sample_steps, sent
+
+    def _opened(
+        self,
+        coding: EncryptingCoding,
+        result: Published,
+        before: _State,
+        updates: Mapping[str, LocalUpdate],
+    ) -> _Combined:
+        """By whole numbers in the clear, as ciphertexts add them up."""
+        segment, members = self.segments[result.key], self.agreement.view.members
+        scale = self._scale(coding, result.round)
+        total, weight, steps, sent = np.zeros(segment.size, np.int64), 0, 0, {}
+        for client, update in updates.items():
+            values = segment.gather(update.vector)
+            if coding.of_weights:
+                values = moved(before.model, values, coding.rate)
+            counts = coding.weight(int(update.samples))
+            total += coding.integers(values, counts, scale, segment, members.index(client))
+            weight, steps = weight + counts, steps + counts * int(update.steps)
+            sent[client] = values
+        mean = coding.mean_update(scale.mean(total, weight), lambda: before.model)
+        return coding.publish(mean, result.round), weight, steps, sent
+
+    def _scale(self, coding: EncryptingCoding, round: int) -> CentroidScale:
+        """By which weights became integers: that of the round's view."""
+        terms = coding.terms
+        view = max(
+            (note for note in self._views if note["from_round"] <= round),
+            key=lambda note: int(note["epoch"]),
+        )
+        count = len(view["clients"])
+        total = count if terms.average == "plain" else sum(view["samples"])
+        return CentroidScale(count, total, terms.weight_range, terms.fraction_bits)
 
     def _contribution(
         self, result: Published, before: _State, client: str, update: LocalUpdate
@@ -332,5 +383,6 @@ def _central(settings: Settings, members: tuple[str, ...]) -> Agreement:
     """All members as clients of a server that owns every shard."""
     server = len(members)
     clients = tuple(range(server))
-    view = View((*members, "the server"), clients, (server,) * settings.plan.shards)
+    samples = (1,) * server if settings.scheme.weighed else None
+    view = View((*members, "the server"), clients, (server,) * settings.plan.shards, samples)
     return Agreement(settings, view)

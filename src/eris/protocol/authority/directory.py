@@ -74,10 +74,10 @@ class Directory:
     ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
     member is away after ``lease`` seconds of silence. With fewer than ``least_clients``, or nobody
     who may own a shard, nothing can be published: there is no new view until they are back, for
-    every one costs rounds. A view has
-    at most ``most_clients``; who joins beyond them follows. With ``seats`` (secure sums) members
-    join with keys, and views say who helps each shard. Where clients are ``weighed``, they join
-    with their samples, which views declare. ``central``: one member alone may aggregate.
+    every one costs rounds. A view has at most ``most_clients``; who joins beyond them follows. With
+    ``seats``, a number, members join with keys, and views have them; for secure sums it says how
+    many help each shard. Where clients are ``weighed``, they join with their samples, which views
+    declare. ``central``: one member alone may aggregate.
     ``entropy`` are random characters that nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
@@ -99,7 +99,7 @@ class Directory:
         least_clients: int = 1,
         *,
         most_clients: int = MOST_MEMBERS,
-        seats: int = 0,
+        seats: int | None = None,
         weighed: bool = False,
         central: bool = False,
         entropy: str,
@@ -114,7 +114,7 @@ class Directory:
             raise InvalidSetting("lease", lease, "a positive number of seconds")
         if lookahead < 1:
             raise InvalidSetting("lookahead", lookahead, "at least 1 round")
-        if not 0 <= seats <= MOST_SEATS:
+        if seats is not None and not 0 <= seats <= MOST_SEATS:
             raise InvalidSetting("seats", seats, f"0 to {MOST_SEATS} helpers of a shard")
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
@@ -171,7 +171,7 @@ class Directory:
             check_server(entry, self._members)
         if self.weighed and client and not samples:
             raise Refused(f"{name} declares no samples; this federation weighs clients by them")
-        if self.seats:
+        if self.seats is not None:
             entry = entry.stating(keys)
         if number is None:
             number = self._numbers[name] = len(self._members)
@@ -206,7 +206,7 @@ class Directory:
         member = self._members[whose].renewing(number)
         round = min(round, self._possible(whose))
         kept = replace(member, round=max(member.round, round), expires=now + self.lease)
-        if self.seats and keys is not None:
+        if self.seats is not None and keys is not None:
             kept = kept.stating(keys)
         if member.here and kept.keys == member.keys:
             self._members[whose] = kept  # nothing that has to be on disk
@@ -465,7 +465,7 @@ class Directory:
 
     def _seating(self, owners: Sequence[int]) -> Seating | None:
         """Seats by party, those that are held kept, and the keys of who is here."""
-        if not self.seats:
+        if self.seats is None:
             return None
         stated = tuple(member.keys if member.here else None for member in self._members)
         parties = {number: keys.party() for number, keys in enumerate(stated) if keys is not None}

@@ -173,7 +173,7 @@ class Entry:
         """
         if keys is None:
             raise Refused(
-                f"{self.name} states no keys; this federation has secure sums, and nobody takes "
+                f"{self.name} states no keys; in this federation sums are sealed, and nobody takes "
                 f"part in them without"
             )
         check_statement(self.name, keys)

@@ -46,6 +46,11 @@ class Mark:
     revision: int = 0
     seal: str = ""
 
+    @property
+    def founding(self) -> bytes:
+        """32 bytes that were drawn with the ledger: of no other run, whatever was agreed on."""
+        return hashlib.sha256(f"founding/{self.ledger}".encode()).digest()
+
     def check(self) -> None:
         """Refuse what no directory has made."""
         texts = (self.ledger, self.term, self.seal)

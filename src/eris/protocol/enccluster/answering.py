@@ -47,13 +47,13 @@ class RevealView:
     owner: PublicKeys
     """Of the shard, in that epoch."""
     eligible: Mapping[int, bytes]
-    """The clients that may contribute in the round, and their X25519 keys."""
+    """The clients that may contribute in the round, and their X25519 keys, as far as known."""
     law: SetLaw
     weights: Mapping[int, int] | None = None
     """y of each client, if the settings agree on integer weights; else all are 1."""
 
     def __post_init__(self) -> None:
-        if self.law.eligible != len(self.eligible):
+        if self.law.eligible < len(self.eligible):
             raise RefusedReveal(
                 f"the law of the set is of {self.law.eligible} eligible clients; "
                 f"the view has {len(self.eligible)}"
@@ -75,12 +75,17 @@ class _Contributed:
 
 @dataclass
 class Answerer:
-    """One client's contributions that wait for their statement, and its answers."""
+    """One client's contributions that wait for their statement, and its answers.
+
+    What is remembered is bounded: before :attr:`floor` nothing is contributed or answered any more.
+    """
 
     me: int
     persist: Persist
     answered: dict[RevealKey, KeyShare] = field(default_factory=dict)
     """As the journal has them."""
+    floor: int = 0
+    """The first round that can have an answer."""
     _waiting: dict[RevealKey, _Contributed] = field(default_factory=dict, repr=False)
     _unwritten: set[RevealKey] = field(default_factory=set, repr=False)
 
@@ -89,6 +94,8 @@ class Answerer:
     ) -> None:
         """Remember a contribution that is about to leave; there is one a segment and round."""
         key = RevealKey.of(labels[0])
+        if key.round < self.floor:
+            raise RefusedReveal(f"round {key.round} is over; contributed is from {self.floor} on")
         if key in self._waiting or key in self.answered:
             raise RefusedReveal(
                 f"round {key.round}, shard {key.shard}, segment {key.segment} has a contribution "
@@ -102,12 +109,22 @@ class Answerer:
         if left is not None:
             self._forget(left)
 
+    def forget(self, before: int) -> None:
+        """Forget rounds before one for good: they have no answer any more, not even the same."""
+        self.floor = max(self.floor, before)
+        for past in [known for known in self._waiting if known.round < self.floor]:
+            self._forget(self._waiting.pop(past))
+        for past in [known for known in self.answered if known.round < self.floor]:
+            del self.answered[past]
+            self._unwritten.discard(past)
+
     def answer(
-        self, statement: SetStatement, signature: bytes, view: RevealView, keys: MemberKeys
+        self, statement: SetStatement, signature: bytes, view: RevealView, keys: MemberKeys | None
     ) -> KeyShare:
         """The share of a statement, if nothing speaks against it; the same one if asked again.
 
-        ``keys`` are those that the epoch's view has of this member.
+        ``keys`` are those that the epoch's view has of this member; None where it has them no more,
+        or must not act in the round: then nothing new is answered.
         """
         self._check_signature(statement, signature, view)
         key = RevealKey.of(statement.label)
@@ -115,6 +132,10 @@ class Answerer:
         if said is not None and said.statement == statement.name:
             return self._written(key)
         sent = self._check_label(statement, key)
+        if keys is None:
+            raise RefusedReveal(
+                "this member has other keys than that round's view names, or no permit for it"
+            )
         self._check_members(statement, view)
         self._check_own(statement, sent, view, keys)
         self._check_weights(statement, view)

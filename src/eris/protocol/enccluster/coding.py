@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting, require
 from eris.core.rules import ServerRule
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -51,7 +51,8 @@ class Encrypted(Scheme):
     """Sums of encrypted integers: x·2^``fraction_bits``, |x| at most ``weight_range``.
 
     ``average`` weighs clients by the samples that the view declares, or all alike. ``colluders``
-    clients may be on an owner's side besides itself: the law of the set follows from that.
+    clients may be on an owner's side besides itself: the law of the set follows from that. Who was
+    in ``strikes`` sets in a row and gave no share is left out of as many rounds by their owner.
     ``layers`` are the sizes of the model's layers, if they are known.
     """
 
@@ -59,20 +60,30 @@ class Encrypted(Scheme):
     fraction_bits: int = 20
     average: Average = "samples"
     colluders: int = 1
+    strikes: int = 2
     layers: tuple[int, ...] = field(default=(), kw_only=True)
     whole_shards: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
-    in_step: ClassVar[str] = "nodes do not carry encrypted sums yet"
 
     def __post_init__(self) -> None:
         declared.check_average(self.average)
         CentroidScale(1, 1, self.weight_range, self.fraction_bits)  # refuses what is out of range
         SetLaw(1 << 20, self.colluders)
+        require(self.strikes >= 1, "strikes", self.strikes, "at least 1")
 
     @property
     def weighed(self) -> bool:
         """Whether a view declares every client's samples: they scale what is encrypted."""
         return self.average == "samples"
+
+    def reach(self, clients: int) -> int:
+        """How far the logarithms of sums over so many clients go, as a power of two."""
+        bound = CentroidScale(clients, clients, self.weight_range, self.fraction_bits).bound
+        return min(REACH, 1 << (bound - 1).bit_length())
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return replace(self, weight_range=1024.0, fraction_bits=1, layers=())
 
     @property
     def lasting(self) -> str:  # type: ignore[override]
@@ -142,6 +153,12 @@ class EncryptingCoding(WeightCoding):
         """The ciphertexts of a segment; ``draw`` gives the process's secret, and fresh bytes."""
 
     @abstractmethod
+    def integers(
+        self, values: Vector, samples: int, scale: CentroidScale, segment: Segment, client: int
+    ) -> Integers:
+        """What a client's segment adds to a sum, in the clear: a number a coordinate."""
+
+    @abstractmethod
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""
 
@@ -163,9 +180,9 @@ class EncryptingCoding(WeightCoding):
 
     @cached_property
     def federation(self) -> bytes:
-        """32 bytes that no other federation has; the founding's nonce is a simulation's."""
+        """32 bytes that no other federation has: what was drawn at the founding is in them."""
         settings = self.agreement.settings
-        nonce = Stream(settings.seed, "founding").words(0, 8).tobytes()
+        nonce = self.agreement.founding or Stream(settings.seed, "founding").words(0, 8).tobytes()
         model = bytes.fromhex(settings.initial) or bytes(32)
         return federation_name(settings.canonical.encode(), model, nonce)
 
@@ -200,9 +217,20 @@ class EncryptingCoding(WeightCoding):
         least = self.agreement.enough(round)
         return SetLaw(len(view.clients), self.terms.colluders, owner_trains, least)
 
-    def table(self, bound: int) -> LogarithmTable:
-        """In which sums of at most ``bound`` are looked up."""
-        return self._tables(min(REACH, 1 << (bound - 1).bit_length()))
+    def openable(self, round: int, shard: int) -> bool:
+        """Whether a set of a shard can be opened in a round: its owner's keys are known, and the
+        view has clients enough for the law of the set."""
+        view = self.agreement.view_at(round)
+        if view.seating is None or view.owners[shard] not in view.seating.known:
+            return False
+        try:
+            return self.law(round, shard).least <= len(view.clients)
+        except InvalidSetting:
+            return False
+
+    def table(self, round: int) -> LogarithmTable:
+        """In which sums of a round are looked up."""
+        return self._tables(self.terms.reach(len(self.agreement.view_at(round).clients)))
 
     def equip(self, tables: Tables) -> None:
         """Take what a runtime has for owners that look logarithms up."""

@@ -7,6 +7,7 @@ another set: the difference of two sums would be a client's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 
 
 class KeyDesk(Desk):
-    """What one owner's collectors have in common: its keys."""
+    """What one owner's collectors have in common: its keys, and who lets it down."""
 
     def __init__(self, coding: EncryptingCoding, me: int, replica: Replica, vault: Vault) -> None:
         super().__init__(coding.agreement, replica)
         self.coding, self.me, self._vault = coding, me, vault
+        self.strikes = Strikes(coding.terms.strikes)
 
     def keys(self, round: int) -> MemberKeys | None:
         """This owner's keys in a round, if they are of this start."""
@@ -50,6 +52,51 @@ class KeyDesk(Desk):
         return EncryptedCollector(self, round, segment, lambda: segment.gather(self.replica.held))
 
 
+class Strikes:
+    """Who was in a set and gave no share: that often in a row, it is left out for as many rounds.
+
+    >>> strikes = Strikes(2)
+    >>> for round in (1, 2):
+    ...     strikes.closed([4, 5], round)
+    ...     strikes.missed([5], round)
+    >>> [strikes.left_out(round) for round in (3, 4, 5)]
+    [{5}, {5}, set()]
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._closed: dict[int, tuple[int, int]] = {}
+        """By client: the last round that it was in a set of, and the one before."""
+        self._missed: dict[int, tuple[int, int]] = {}
+        """By client: the last round without its share, and how many in a row."""
+        self._until: dict[int, int] = {}
+        """By client: the last round that it is left out of."""
+
+    def closed(self, clients: Iterable[int], round: int) -> None:
+        """These are in a set of a round."""
+        for client in clients:
+            last, _ = self._closed.get(client, (0, 0))
+            if round > last:
+                self._closed[client] = round, last
+
+    def missed(self, clients: Iterable[int], round: int) -> None:
+        """The shares of these are missing in a round, in whatever segment."""
+        for client in clients:
+            last, count = self._missed.get(client, (0, 0))
+            if last == round:
+                continue
+            _, before = self._closed.get(client, (round, 0))
+            count = count + 1 if last and last == before else 1
+            self._missed[client] = round, count
+            if count >= self._most:
+                self._until[client] = round + self._most
+                del self._missed[client]
+
+    def left_out(self, round: int) -> set[int]:
+        """Who is in no set of a round, if there are enough others."""
+        return {client for client, until in self._until.items() if round <= until}
+
+
 class EncryptedCollector(Collector):
     """One segment and round of an owner to whom ciphertexts are sent."""
 
@@ -59,7 +106,9 @@ class EncryptedCollector(Collector):
         self._label = desk.coding.label(round, segment)
         self._books: dict[int, tuple[ReceivedBook, ...]] = {}
         self._digests: dict[int, bytes] = {}
-        self._weight = self.sample_steps = 0
+        self.sample_steps = 0
+        self._weights: dict[int, tuple[int, int]] = {}
+        """By client: what it counts, and its local steps."""
         self._shares: ShareDesk | None = None
 
     @property
@@ -70,7 +119,7 @@ class EncryptedCollector(Collector):
     @property
     def samples(self) -> int:
         """What the included clients count, together."""
-        return self._weight
+        return sum(weight for weight, _ in self._weights.values())
 
     # -- open ---------------------------------------------------------------------------------
 
@@ -96,24 +145,29 @@ class EncryptedCollector(Collector):
         self._digests[client] = contribution_digest(
             self._label, client, found.ciphertexts, found.mapping
         )
-        weight = coding.weight(contribution.samples)
-        self._weight += weight
-        self.sample_steps += weight * contribution.steps
+        self._weights[client] = coding.weight(contribution.samples), contribution.steps
 
     # -- closed -------------------------------------------------------------------------------
 
     def finish(self) -> Payload | Asking | None:
         """The signed statement for all members of the set; None where they are too few."""
-        desk, law = self._desk, self._encrypting.law(self._round, self._segment.shard)
+        desk, round = self._desk, self._round
+        if not self._encrypting.openable(round, self._segment.shard):
+            self._note("no set of this view can be opened: it has too few clients, or lacks keys")
+            return None
+        law = self._encrypting.law(round, self._segment.shard)
         if len(self._books) < law.least:
             self._note(
                 f"{len(self._books)} contributions; the law of the set asks for {law.least} of "
                 f"{law.eligible}"
             )
             return None
-        keys, seating = desk.keys(self._round), desk.agreement.view_at(self._round).seating
+        keys, seating = desk.keys(round), desk.agreement.view_at(round).seating
         if keys is None or seating is None:
             return None
+        self._leave_out(desk.strikes.left_out(round), law.least)
+        desk.strikes.closed(self._books, round)
+        self.sample_steps = sum(weight * steps for weight, steps in self._weights.values())
         members = tuple(
             SetMember(client, 1, self._digests[client], seating.known[client].exchange)
             for client in sorted(self._books)
@@ -123,6 +177,15 @@ class EncryptedCollector(Collector):
         self._shares = ShareDesk(statement, codebooks, self._encrypting.slots)
         data = write_statement(statement, statement.signed_by(keys))
         return Asking({one.client: data for one in members})
+
+    def _leave_out(self, clients: set[int], least: int) -> None:
+        """Close without those that gave no shares before, if there are enough others."""
+        there = sorted(clients & self._books.keys())
+        if there and len(self._books) - len(there) >= least:
+            for client in there:
+                del self._books[client], self._digests[client], self._weights[client]
+            names = ", ".join(self._desk.agreement.view.named(there))
+            self._note(f"closed without {names}, who gave no key shares before")
 
     @property
     def _asked(self) -> ShareDesk:
@@ -159,7 +222,7 @@ class EncryptedCollector(Collector):
         except (NoKey, NoLogarithm) as failed:
             self._note(f"{failed}; the result is withheld")
             return Asking({})
-        mean = coding.mean_update(scale.mean(sums, self._weight), self._held)
+        mean = coding.mean_update(scale.mean(sums, self.samples), self._held)
         if kernels.count_refused(mean, coding.largest_mean):
             self._note(f"the mean is beyond ±{coding.largest_mean:g}; the result is withheld")
             return Asking({})
@@ -167,7 +230,7 @@ class EncryptedCollector(Collector):
 
     def _opened(self, bound: int) -> Integers:
         """The sums of all coordinates, a codebook after another, each by its own key."""
-        table = self._encrypting.table(bound)
+        table = self._encrypting.table(self._round)
         clients = sorted(self._books)
         found = []
         for number, key in enumerate(self._asked.key()):
@@ -179,6 +242,7 @@ class EncryptedCollector(Collector):
     def abandon(self) -> None:
         """Shares are waited for no longer: the result is withheld, and says whose are missing."""
         if missing := self._asked.missing:
+            self._desk.strikes.missed(missing, self._round)
             names = ", ".join(self._desk.agreement.view.named(missing))
             self._note(f"withheld: the key shares of {names} are missing")
 

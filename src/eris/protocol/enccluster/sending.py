@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,13 @@ from eris.core.compress import Encoded, Encoding
 from eris.core.errors import RefusedContribution
 from eris.core.exact_clip import Content
 from eris.core.vectors import Vector
-from eris.protocol.enccluster.answering import Answerer, RefusedReveal, RevealKey, RevealView
+from eris.protocol.enccluster.answering import (
+    Answerer,
+    Persist,
+    RefusedReveal,
+    RevealKey,
+    RevealView,
+)
 from eris.protocol.enccluster.mapped import Box
 from eris.protocol.enccluster.sets import contribution_digest
 from eris.protocol.enccluster.wire import read_statement, write_share
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
 
 KEPT_ROUNDS = 16
 """Rounds whose answers are remembered, so that they can be given again."""
+Answers = Mapping[RevealKey, "KeyShare"]
 
 
 class EncryptingSender(WeightSender):
@@ -37,7 +45,7 @@ class EncryptingSender(WeightSender):
     def __init__(self, coding: EncryptingCoding, me: int, vault: Vault) -> None:
         super().__init__(coding, me)
         self._vault = vault
-        self._answerer = Answerer(me, self._noted)
+        self.answerer = Answerer(me, self._noted)
         self._samples: tuple[int, int] = (0, 0)
         """The round that was prepared last, and its samples."""
         self._made: dict[tuple[int, Key], Payload] = {}
@@ -45,19 +53,28 @@ class EncryptingSender(WeightSender):
 
     @staticmethod
     def _noted(key: RevealKey, share: KeyShare) -> None:
-        """A simulated member has no disk: it does not start again in mid-round."""
+        """A member that is moved in step has no disk: it does not start again in mid-round."""
+
+    def keep(self, answers: Answers, persist: Persist) -> None:
+        """Go on from answers that are on a disk, and write all others there before they leave."""
+        self.answerer = Answerer(self.me, persist, dict(answers))
+        self.answerer.forget(max((key.round for key in answers), default=0) - KEPT_ROUNDS)
 
     def _keys(self, view: View) -> MemberKeys | None:
         """This member's keys in a view, if they are of this start."""
         return self._vault.of(view.seating.known.get(self.me)) if view.seating else None
 
     def gives(self, round: int, shard: int) -> bool:
-        """Whether this client contributes to a shard: others must know its keys, and the owner's
-        must be known."""
-        view = self.agreement.view_at(round)
-        if view.seating is None or self._keys(view) is None:
+        """Whether this client contributes to a shard: others must know its keys, and what it gives
+        must have a chance to be opened."""
+        if self._keys(self.agreement.view_at(round)) is None:
             return False
-        return view.owners[shard] in view.seating.known
+        return self.coding.openable(round, shard)
+
+    def trains(self, round: int) -> bool:
+        """Whether there is a shard to which this client contributes in a round."""
+        shards = range(len(self.agreement.view_at(round).owners))
+        return any(self.gives(round, shard) for shard in shards)
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
@@ -103,30 +120,36 @@ class EncryptingSender(WeightSender):
         )  # fmt: skip
         digest = contribution_digest(label, self.me, sealed.ciphertexts, sealed.mapping)
         labels = [label.of_book(book) for book in range(len(sealed.scalars))]
-        self._answerer.contributed(digest, labels, sealed.scalars)
+        self.answerer.contributed(digest, labels, sealed.scalars)
+        self._forget(round - KEPT_ROUNDS)
         return Payload(Encoded(Encoding.CIPHERTEXTS, len(piece), sealed.data))
 
     def over(self, round: int, key: Key) -> None:
         """What was sent of a segment in a round has its result: its scalars are forgotten."""
         self._made.pop((round, key), None)
-        self._answerer.resolved(self.coding.label(round, self.agreement.segments(round)[key]))
-        answered = self._answerer.answered
-        for old in [known for known in answered if known.round < round - KEPT_ROUNDS]:
-            del answered[old]
+        self.answerer.resolved(self.coding.label(round, self.agreement.segments(round)[key]))
+        self._forget(round - KEPT_ROUNDS)
 
-    def reveal(self, request: RevealRequest) -> bytes:
+    def _forget(self, before: int) -> None:
+        """What is long over is answered no more, and not sent again."""
+        self.answerer.forget(before)
+        for old in [made for made in self._made if made[0] < before]:
+            del self._made[old]
+
+    def reveal(self, request: RevealRequest, permitted: bool = True) -> bytes:
         """This client's share of the key of a set, if nothing speaks against it."""
         header = request.header
         round, view = header.round, self.agreement.view_at(header.round)
-        segment = self.agreement.segments(round).get(header.key)
-        keys, seating = self._keys(view), view.seating
-        if segment is None or keys is None or seating is None:
-            raise RefusedReveal("this member has other keys than that round's view names")
+        segment, seating = self.agreement.segments(round).get(header.key), view.seating
+        if segment is None or seating is None or not self.coding.openable(round, segment.shard):
+            raise RefusedReveal("no set of that shard can be opened in that round")
         label = self.coding.label(round, segment)
         statement, signature = read_statement(request.data, sorted(request.included), label, view)
+        known = seating.known
         who = RevealView(
-            seating.known[view.owners[segment.shard]],
-            {client: seating.known[client].exchange for client in view.clients},
+            known[view.owners[segment.shard]],
+            {client: known[client].exchange for client in view.clients if client in known},
             self.coding.law(round, segment.shard),
         )
-        return write_share(self._answerer.answer(statement, signature, who, keys))
+        keys = self._keys(view) if permitted else None
+        return write_share(self.answerer.answer(statement, signature, who, keys))

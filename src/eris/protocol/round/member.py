@@ -77,7 +77,8 @@ class Member:
         unsure: bool = False,
         vault: Vault | None = None,
     ) -> None:
-        self.agreement = networked(settings, standing.views)
+        founding = b"" if standing.mark is None else standing.mark.founding
+        self.agreement = networked(settings, standing.views, founding)
         self.me, self.rounds = standing.me, rounds
         self.node = Node(self.agreement, self.me, initial, vault)
         self.ownership = Ownership(

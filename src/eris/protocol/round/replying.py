@@ -1,4 +1,7 @@
-"""A client's answers to owners that ask about what it sent itself."""
+"""A client's answers to owners that ask about what it sent itself.
+
+Without a permit for the round it says nothing new; what it has written down it says again.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,6 @@ class Replying:
         round, owner = header.round, header.sender
         if not agreement.knows(round) or agreement.view_at(round).owners[header.shard] != owner:
             raise ErisError(f"member {owner} does not own shard {header.shard}")
-        if not self.permits(round):
-            raise ErisError("this member has no permit for that round yet, or has started again")
-        data = self._sender.reveal(request)
+        data = self._sender.reveal(request, self.permits(round))
         back = agreement.header(self._me, round, header.key)
         return [Outgoing((owner,), Reveal(back, request.included, data))]

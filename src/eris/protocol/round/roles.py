@@ -58,23 +58,27 @@ class Node:
         """What peers say, and whether it is to be believed."""
         self.refused: Recent[str] = Recent(MOST_REFUSALS)
         """Why contributions of this node were refused, and messages to it that it refused."""
-        self.stayed: list[Contribution] = []
-        """Contributions to its own shards since a runtime last took them: they never leave, but
-        they belong to what this node has seen."""
+        self.notes: Recent[str] = Recent(MOST_REFUSALS)
+        """What this node found out as an owner, since a runtime last took it."""
+        self.stayed: list[Message] = []
+        """What it said to itself about its own shards, since a runtime last took it: it never
+        leaves, but it belongs to what this node has seen."""
 
     @property
     def model(self) -> Vector:
         """The current model."""
         return self.replica.model
 
-    def keep(self, contributions: list[Outgoing]) -> list[Outgoing]:
-        """Take in what of these is for this node itself; returns what is to be sent."""
+    def keep(self, said: list[Outgoing]) -> list[Outgoing]:
+        """Take in what of this is for this node itself; returns what is to be sent."""
         out = []
-        for outgoing in contributions:
-            own = outgoing.to == (self.me,)
-            if own and isinstance(outgoing.message, Contribution):
+        for outgoing in said:
+            if outgoing.to != (self.me,):
+                out.append(outgoing)
+                continue
+            if isinstance(outgoing.message, Contribution | RevealRequest | Reveal):
                 self.stayed.append(outgoing.message)
-            out += self.receive(outgoing.message, self.me) if own else [outgoing]
+            out += self.keep(self.receive(outgoing.message, self.me))
         return out
 
     def receive(self, message: Message, source: int) -> list[Outgoing]:
@@ -192,7 +196,8 @@ class Node:
         notes, self.aggregator.desk.notes = self.aggregator.desk.notes, []
         for note in notes:
             self.refused.append(note)
-        return told + self.aggregator.ask()
+            self.notes.append(note)
+        return told + self.keep(self.aggregator.ask())
 
     @property
     def _others(self) -> tuple[int, ...]:

@@ -93,7 +93,7 @@ class Clustered(Scheme):
 
     def rehearsed(self) -> Scheme:
         """The same with so little to do that a small model is enough to try it on."""
-        return replace(self, clusters=min(self.clusters, 4), fewer="allow")
+        return replace(self, clusters=min(self.clusters, 4), fewer="allow", layers=())
 
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""

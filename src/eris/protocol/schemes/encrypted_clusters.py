@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
 
 from eris.core.books import Books
 from eris.core.clustering import Codebook
@@ -32,6 +34,7 @@ from eris.protocol.enccluster.mapped import (
     mapping_nonce,
 )
 from eris.protocol.enccluster.opening import ReceivedBook, open_by_differences
+from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.schemes.clustered import (
     Fewer,
     check_clusters,
@@ -42,7 +45,7 @@ from eris.protocol.schemes.clustered import (
     write_books,
 )
 from eris.protocol.schemes.layers import BooksOf, LayerPiece, check_books, cut
-from eris.protocol.schemes.scheme import Coding
+from eris.protocol.schemes.scheme import Coding, Scheme
 from eris.protocol.schemes.weights import Travelling, check_travelling
 
 if TYPE_CHECKING:
@@ -95,6 +98,12 @@ class EncryptedClusters(Encrypted):
         if self.books == "model":
             return ""
         return "codebooks of layers are not read yet, and figures without them would be too low"
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return replace(
+            self, weight_range=1024.0, fraction_bits=1, clusters=2, fewer="allow", layers=()
+        )
 
     def exposure(self) -> str:
         """What it does not hide, where a user might think that it does."""
@@ -160,6 +169,17 @@ class EncryptedClusterCoding(EncryptingCoding):
         ciphertexts = tuple(one.ciphertexts for one in books)
         data = write_books(ciphertexts, POINT_BYTES) + mapping
         return SealedSegment(data, ciphertexts, mapping, tuple(one.scalars for one in books))
+
+    def integers(
+        self, values: Vector, samples: int, scale: CentroidScale, segment: Segment, client: int
+    ) -> Integers:
+        """Of every coordinate that of its centroid."""
+        books = self._clustered(values, segment, client)
+        parts = (
+            scale.scaled(book.centroids, samples, client)[as_indices(book.assignment)]
+            for book in books
+        )
+        return np.concatenate(list(parts))
 
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""

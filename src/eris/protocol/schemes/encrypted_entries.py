@@ -303,7 +303,7 @@ class EntrySender(Sender):
         """What was sent of a segment in a round has its result."""
         self._asked.pop((round, key), None)
 
-    def reveal(self, request: RevealRequest) -> bytes:
+    def reveal(self, request: RevealRequest, permitted: bool = True) -> bytes:
         """The sums over a set that this client is in, once for each segment and round."""
         round, key = request.header.round, request.header.key
         segment = self.agreement.segments(round).get(key)
@@ -314,7 +314,8 @@ class EntrySender(Sender):
         if len(clients) < least:
             raise ErisError(f"sums of {len(clients)} clients; at least {least} are agreed")
         asked = hashlib.sha256(request.data).digest()
-        if self._asked[round, key] not in (b"", asked):
+        opened = self._asked[round, key]
+        if opened != asked and (opened or not permitted):
             raise ErisError("this client has opened other sums of that segment and round")
         self._asked[round, key] = asked
         return np.array(self.coding.opened(request.data, segment.size), ">i8").tobytes()

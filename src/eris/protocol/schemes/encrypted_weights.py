@@ -20,6 +20,7 @@ from eris.protocol.enccluster.labels import BookLabel, UnusableFresh
 from eris.protocol.enccluster.logarithms import Integers, LogarithmTable
 from eris.protocol.enccluster.mapped import Box
 from eris.protocol.enccluster.opening import ReceivedBook, open_each
+from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.schemes.scheme import Coding
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ class EncryptedWeightCoding(EncryptingCoding):
                 return SealedSegment(ciphertexts, (ciphertexts,), b"", (scalars,))
             except UnusableFresh:  # with probability 2^−250
                 continue
+
+    def integers(
+        self, values: Vector, samples: int, scale: CentroidScale, segment: Segment, client: int
+    ) -> Integers:
+        """Of every coordinate its own."""
+        return scale.scaled(values, samples, client)
 
     def received(self, client: int, data: bytes, segment: Segment, box: Box) -> ReceivedSegment:
         """What a contribution holds, or a refusal by name."""

@@ -380,8 +380,9 @@ class Sender:
     def over(self, round: int, key: Key) -> None:
         """What was sent of a segment in a round is in its result, or will never be in one."""
 
-    def reveal(self, request: RevealRequest) -> bytes:
-        """What this client tells an owner about what it sent."""
+    def reveal(self, request: RevealRequest, permitted: bool = True) -> bytes:
+        """What this client tells an owner about what it sent; with no permit for the round only
+        what it has told before."""
         raise ErisError("this client has nothing to tell about what it sent")
 
     def state(self) -> dict[str, Vector]:

@@ -45,12 +45,11 @@ class Vaults:
 
     def seat(self, view: View) -> View:
         """Give everyone with a role keys and, where sums are secure, the owners helpers."""
-        secure = self._settings.secure
         parties = {member: view.members[member] for member in view.roles}
         stated: list[KeyStatement | None] = [None] * len(view.members)
         for member, name in parties.items():
             stated[member] = KeyStatement(name, 1, self[member].newest.public)
-        seats = seated(view.owners, parties, 0 if secure is None else secure.threshold.seats)
+        seats = seated(view.owners, parties, self._settings.seats or 0)
         return replace(view, seating=Seating(seats, tuple(stated)))
 
 

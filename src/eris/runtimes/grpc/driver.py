@@ -10,18 +10,18 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from eris.core.compress import Encoding
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
-from eris.protocol.codec import Limits, decode, encode
+from eris.protocol.codec import CLOSED_BYTES, Limits, decode, encode
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Reveal, Snapshot
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
@@ -29,7 +29,7 @@ from eris.protocol.round.member import Member
 from eris.protocol.secure.wire import answered
 from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
-from eris.runtimes.grpc.journal import Journal
+from eris.runtimes.grpc.journal import Journal, shown_metrics
 from eris.runtimes.grpc.keys import NodeKeys
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.omissions import NAMED_AT, Omissions
@@ -166,9 +166,10 @@ class Driver:
         names = view.named(view.owners)
         clients = [view.members[client] for client in view.clients]
         lines = () if view.seating is None else view.seating.helpers
-        seats = {"helpers": [view.named(line) for line in lines]} if lines else {}
+        seats = {"helpers": [view.named(line) for line in lines]} if any(lines) else {}
+        weights = {} if view.samples is None else {"samples": view.samples}
         self.journal.write("view", epoch=view.epoch, from_round=start, owners=names,
-                           members=view.members, clients=clients, **seats)  # fmt: skip
+                           members=view.members, clients=clients, **seats, **weights)  # fmt: skip
         event(_log, logging.INFO, "view", epoch=view.epoch, from_round=start, owners=names,
               clients=len(clients), **seats)  # fmt: skip
         if self.recorder is not None:
@@ -180,6 +181,7 @@ class Driver:
         """Send what the member said, and do what it wants done."""
         member = self.member
         self._send(out)
+        self._note_findings()
         if member.job is not None and member.job is not self._job:
             self._job = member.job
             self._spawn(self._train(member.job))
@@ -199,6 +201,9 @@ class Driver:
     def _send(self, out: Sequence[Outgoing]) -> None:
         view = self.member.agreement.view
         stayed = self.member.node.stayed
+        for own in stayed:
+            if isinstance(own, Reveal):
+                self._note_answer(own)
         # Words with noise are not written down: on a stolen disk they are without masks.
         if self.recorder is not None and self.privacy is None:
             for own in stayed:
@@ -255,7 +260,7 @@ class Driver:
             update = as_update(made, name, len(job.model), self._note_cast)
             if self.privacy is not None:
                 update = self.privacy.weighed(update)
-            metrics = _shown(update.metrics)
+            metrics = shown_metrics(update.metrics)
         except TrainingFails:
             raise
         except Exception as error:
@@ -431,9 +436,19 @@ class Driver:
             closed=message.closed.hex(),
         )
 
+    def _note_findings(self) -> None:
+        """What this node found as an owner: who lied, or gave no share of a key."""
+        notes = self.member.node.notes
+        for note in notes:
+            event(_log, logging.WARNING, "found", what=note)
+            self.journal.write("found", what=note)
+        notes.clear()
+
     def _note_answer(self, answer: Reveal) -> None:
         """What this node helps to open: of a segment and round one statement."""
-        header, named = answer.header, answered(answer.data)
+        encrypted = self.member.agreement.settings.scheme.keyed
+        header, data = answer.header, answer.data
+        named = data[:CLOSED_BYTES] if encrypted else answered(data)
         if named is not None:
             told = {"round": header.round, "segment": header.key, "closed": named.hex()}
             self.journal.write("answered", **told)
@@ -474,16 +489,3 @@ class _Full:
         if not isinstance(owner, int) or owner in (NOBODY, self._me):
             return False
         return self._transport.room(self._members[owner]) < self._needed
-
-
-def _shown(metrics: object) -> dict[str, float | str]:
-    """Metrics as the journal has them: numbers, or what there is instead in few characters."""
-    if not isinstance(metrics, Mapping | None):
-        raise InvalidSetting("metrics", type(metrics).__name__, "a mapping of names to numbers")
-    shown: dict[str, float | str] = {}
-    for name, value in (metrics or {}).items():
-        try:
-            shown[str(name)] = float(value)
-        except Exception:
-            shown[str(name)] = repr(value)[:80]
-    return shown

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from eris.core.errors import ErisError
+from eris.core.errors import ErisError, InvalidSetting
 from eris.files import Growing
 from eris.runtimes.grpc.logs import event as log
 
@@ -116,6 +116,19 @@ def plain(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no place in a journal or a status")
+
+
+def shown_metrics(metrics: object) -> dict[str, float | str]:
+    """Metrics as the journal has them: numbers, or what there is instead in few characters."""
+    if not isinstance(metrics, Mapping | None):
+        raise InvalidSetting("metrics", type(metrics).__name__, "a mapping of names to numbers")
+    shown: dict[str, float | str] = {}
+    for name, value in (metrics or {}).items():
+        try:
+            shown[str(name)] = float(value)
+        except Exception:
+            shown[str(name)] = repr(value)[:80]
+    return shown
 
 
 def _line(event: str, fields: Mapping[str, object]) -> bytes:

@@ -1,4 +1,4 @@
-"""A node's keys for secure sums: its own, and which of the others' it believes.
+"""A node's keys for sealed sums: its own, and which of the others' it believes.
 
 Private keys are drawn at every start and are in memory only. What is on the disk are numbers: the
 highest start that was seen of every member, so that keys from before do not come back.
@@ -23,7 +23,7 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.secure.keys import RefusedKeys
-from eris.protocol.secure.terms import REKEY_EVERY, SecureSums
+from eris.protocol.secure.terms import REKEY_EVERY
 from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, Seating, View, lawful
@@ -50,12 +50,13 @@ class NodeKeys:
         folder: Path,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        assert settings.secure is not None, "only secure sums have keys"
+        assert settings.keyed, "only sealed sums have keys"
         self.vault = Vault(lambda count, round: os.urandom(count))
         self.refused = 0
         """Statements that this node did not believe."""
         self._name, self._clock = identity.name, clock
-        self._federation, self._terms = settings.fingerprint, settings.secure
+        self._federation = settings.fingerprint
+        self._need = 0 if settings.secure is None else settings.secure.threshold.need
         self._certificate, self._key = identity.statement_signer()
         self._authorities = pem.certificates(identity.authority)
         self._path = folder / STARTS
@@ -149,7 +150,7 @@ class NodeKeys:
     def _view(self, view: View) -> View:
         told = view.seating
         if told is None:
-            raise ErisError("the directory gives views without seats, but secure sums are agreed")
+            raise ErisError("the directory gives views without seats or keys, which sums need here")
         known = self._seatings.get(view.epoch)
         if known is None or known[0] != told:
             believed = tuple(
@@ -179,7 +180,7 @@ class NodeKeys:
         """Say which shards cannot be opened as the rules have it: nothing of them is sent."""
         for shard, owner in enumerate(view.owners):
             helpers = seating.helpers[shard]
-            why = "" if owner == NOBODY else _problem(seating, shard, owner, self._terms)
+            why = "" if owner == NOBODY else _problem(seating, shard, owner, self._need)
             if why and self._first(shard, owner, helpers, why):
                 event(_log, logging.WARNING, "shard withheld", shard=shard, epoch=view.epoch,
                       owner=view.members[owner], helpers=view.named(helpers), why=why)  # fmt: skip
@@ -190,9 +191,8 @@ class NodeKeys:
         return first
 
 
-def _problem(seating: Seating, shard: int, owner: int, terms: SecureSums) -> str:
+def _problem(seating: Seating, shard: int, owner: int, need: int) -> str:
     """Why sums of a shard cannot be opened; empty if they can."""
-    need = terms.threshold.need
     if seating.able(shard, owner, need):
         return ""
     if owner not in seating.known:

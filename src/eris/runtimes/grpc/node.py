@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -18,12 +19,14 @@ from eris.files import tidy
 from eris.protocol.authority.directory import NotAMember, OldKeys
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
+from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
 from eris.protocol.secure.sending import SecureSender
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
+from eris.runtimes.grpc.answers import AnswerFile
 from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
@@ -37,6 +40,7 @@ from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
 from eris.runtimes.grpc.parts import (
     directory_channel,
     hosted_directory,
+    prepared_tables,
     renewed_after,
     transport_limits,
 )
@@ -55,7 +59,6 @@ CLOCK_OFF = 60.0
 """Seconds by which a clock may differ from the directory's before it is worth a warning."""
 GRACE = 5.0
 
-
 START_AGAIN = (
     "no model was written, the checkpoint is kept: start this node again while one that has what "
     "is missing is there, and it goes on"
@@ -65,7 +68,7 @@ START_AGAIN = (
 class NetworkNode:
     """A member of a federation as a process: :meth:`run` until training is over or :meth:`stop`."""
 
-    def __init__(self, settings: NodeSettings) -> None:
+    def __init__(self, settings: NodeSettings, tables: Path | None = None) -> None:
         self.settings = settings
         self.name = settings.node.name
         self.folder = settings.node.folder
@@ -92,6 +95,7 @@ class NetworkNode:
                   epsilon=local.epsilon, delta=local.delta, calibration=local.calibration,
                   rounds=rounds)  # fmt: skip
         rehearse(self.agreed)
+        self._tables = prepared_tables(settings, self.agreed, tables)
         self._privacy: NodePrivacy | None = None
         self._keys: NodeKeys | None = None
         self.address = settings.address
@@ -117,7 +121,7 @@ class NetworkNode:
                 noted = storage.about(self._checkpoints.path)
                 table = self.settings.privacy
                 self._privacy = NodePrivacy(self.agreed, table, self.folder, noted)
-            if self.agreed.secure is not None:
+            if self.agreed.keyed:
                 self._keys = NodeKeys(self.identity, self.agreed, self.folder)
             hosts = self.settings.membership.host_directory
             service = hosted_directory(self.settings, self.agreed) if hosts else None
@@ -271,6 +275,10 @@ class NetworkNode:
         if self.settings.observe.record:
             recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
         sender = member.node.client.sender
+        member.agreement.coding.equip(self._tables)
+        if isinstance(sender, EncryptingSender):
+            answers = AnswerFile(self.folder)
+            sender.keep(answers.answers, answers.write)
         if self._privacy is not None and isinstance(sender, SecureSender):
             views = joined.standing.views
             self._privacy.attach(sender, self._memory.run, views, self.journal)
@@ -465,13 +473,13 @@ def _reached(member: Member, authority: EpochAuthority) -> int:
     return member.round
 
 
-def serve(settings: NodeSettings) -> None:
+def serve(settings: NodeSettings, tables: Path | None = None) -> None:
     """Run a node in this process until training is over or SIGTERM or SIGINT comes."""
-    if settings.secure is not None and (problem := keep_memory_off_disk()):
-        event(_log, logging.WARNING, "memory", problem=problem)
 
     async def run() -> None:
-        node = NetworkNode(settings)
+        node = NetworkNode(settings, tables)
+        if node.agreed.keyed and (problem := keep_memory_off_disk()):
+            event(_log, logging.WARNING, "memory", problem=problem)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from eris.core.errors import ErisError
+from eris.core.errors import ErisError, InvalidSetting
 from eris.protocol.authority.directory import MOST_MEMBERS, Directory
 from eris.protocol.authority.history import ANEW
+from eris.protocol.enccluster.coding import Encrypted
+from eris.protocol.schemes.halves import Tables
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.settings import Settings
 from eris.runtimes.grpc import pem
 from eris.runtimes.grpc.directory import Attention, DirectoryClient, DirectoryService
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
+from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
 from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.tls import Identity
+from eris.runtimes.logarithm_tables import is_kept, kept_table
 
+_log = logging.getLogger("eris.node")
 DIRECTORY_FILE = "directory.sqlite"
 LARGEST_ANSWER = 32 << 20
 """Bytes: the keys of ten thousand members, in two views."""
@@ -49,7 +57,7 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "most_clients": MOST_MEMBERS if agreed.noise is None else agreed.noise.clients,
         "weighed": agreed.scheme.weighed,
         "central": settings.parts.central,
-        "seats": 0 if agreed.secure is None else agreed.secure.threshold.seats,
+        "seats": agreed.seats,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
     if Memory(settings.node.folder).begun and not holds_federation(path):
@@ -61,13 +69,27 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
     ledger = Ledger(path)
     state = ledger.load()
     found = Directory.restore(state, clock(), **terms) if state else Directory(**terms)
-    secure = agreed.secure is not None
-    authorities = pem.certificates(settings.tls.authority) if secure else []
+    authorities = pem.certificates(settings.tls.authority) if agreed.keyed else []
 
     def check(keys: KeyStatement) -> None:
         keys.check(agreed.fingerprint, authorities, datetime.now(UTC), last=0)
 
     return DirectoryService(found, ledger, clock, check=check)
+
+
+def prepared_tables(settings: NodeSettings, agreed: Settings, folder: Path | None) -> Tables:
+    """Where an owner looks up the logarithms of encrypted sums. A large table is built once, before
+    the node joins, and is kept in a ``folder``, or in its own."""
+    if agreed.keyed and settings.roster is not None:
+        expected = "a directory: a roster tells of no keys, by which sums are sealed here"
+        raise InvalidSetting("membership.roster", str(settings.membership.roster), expected)
+    folder = folder or settings.node.folder
+    if isinstance(agreed.scheme, Encrypted) and settings.node.aggregator:
+        reach = agreed.scheme.reach(settings.start_with)
+        if not is_kept(folder, reach):
+            event(_log, logging.INFO, "building a table of logarithms", reach=reach, folder=folder)
+        kept_table(folder, reach)
+    return partial(kept_table, folder)
 
 
 def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimits:

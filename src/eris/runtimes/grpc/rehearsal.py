@@ -17,6 +17,7 @@ from eris.core.rules import TrimmedMean
 from eris.protocol.authority.seating import seated
 from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.codec import decode, encode
+from eris.protocol.enccluster.coding import Encrypted
 from eris.protocol.messages import Outgoing
 from eris.protocol.round.member import Member
 from eris.protocol.secure.certified import KeyStatement
@@ -25,6 +26,8 @@ from eris.protocol.secure.vault import Vault
 from eris.protocol.settings import Settings
 from eris.protocol.view import Seating, View
 
+ENCRYPTED = 64
+"""Coordinates of a shard whose segments are encrypted: each costs, and nothing more is compiled."""
 SIZE = 4096
 """Coordinates of the rehearsed model, where the real one has more: loops are compiled for types."""
 
@@ -35,10 +38,13 @@ def rehearse(settings: Settings) -> None:
     >>> from eris.core.shards import RandomPlan
     >>> rehearse(Settings(n=100_000, plan=RandomPlan(3)))
     """
-    n, rule = min(settings.n, max(SIZE, 2 * settings.plan.shards)), settings.rule
+    size = SIZE if not settings.scheme.keyed else ENCRYPTED * settings.plan.shards
+    n, rule = min(settings.n, max(size, 2 * settings.plan.shards)), settings.rule
     if isinstance(rule, TrimmedMean):
         rule = replace(rule, trim=0.0)  # two are too few to cut any
     count, secure = 2, settings.secure
+    if isinstance(settings.scheme, Encrypted):
+        count = settings.scheme.colluders + 3
     if secure is not None:
         count = max(secure.threshold.seats + 1, secure.least_included)
     noise = settings.noise
@@ -91,12 +97,12 @@ def _secured(
     agreed: Settings, names: Sequence[str], owners: Sequence[int]
 ) -> tuple[list[Vault | None], Seating | None]:
     """Keys and seats for a rehearsal: they protect nothing, for nothing is there to protect."""
-    if agreed.secure is None:
+    if not agreed.keyed:
         return [None for _ in names], None
     vaults = [Vault.simulated(0, number) for number in range(len(names))]
     stated = [KeyStatement(n, 1, v.newest.public) for n, v in zip(names, vaults, strict=True)]
     parties = dict(enumerate(names))
-    seats = seated(owners, parties, agreed.secure.threshold.seats)
+    seats = seated(owners, parties, agreed.seats or 0)
     return list(vaults), Seating(seats, tuple(stated))
 
 
