@@ -29,8 +29,8 @@ from eris.protocol.messages import (
 )
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.member import Member
+from eris.protocol.schemes.collector import Asking
 from eris.protocol.schemes.encrypted_clusters import EncryptedClusterCoding
-from eris.protocol.schemes.scheme import Asking
 from eris.testing.shape import CLUSTERED, Shape
 from eris.testing.weather import Incident, Trouble
 from eris.testing.world import World

@@ -15,7 +15,7 @@ from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.helping import Helping
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
-from eris.protocol.schemes.scheme import Asking
+from eris.protocol.schemes.collector import Asking
 from eris.protocol.secure import collecting, sending
 from eris.protocol.secure.collecting import MOST_PAIRS, SecureCollector, SecureDesk
 from eris.protocol.secure.helper import Helper

@@ -228,7 +228,7 @@ def test_what_is_opened_must_be_possible(
     change: Any, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reveal = EntrySender.reveal
-    monkeypatch.setattr(EntrySender, "reveal", lambda self, request: change(reveal(self, request)))
+    monkeypatch.setattr(EntrySender, "reveal", lambda self, *asked: change(reveal(self, *asked)))
     fit, _, made = fitted("sefl", 1)
     assert [one.payload for one in messages(fit, Result)] == [None]
     said = fit.history[0].refused

@@ -27,11 +27,12 @@ from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.enccluster.sets import SetLaw
 from eris.protocol.round.replying import Replying
 from eris.protocol.schemes import declared
+from eris.protocol.schemes.collector import Desk
 from eris.protocol.schemes.declared import Average
 from eris.protocol.schemes.halves import Answering, Tables
 from eris.protocol.schemes.layers import check_layers, place
 from eris.protocol.schemes.masked import refuse_order_statistics
-from eris.protocol.schemes.scheme import Desk, Scheme, Sender
+from eris.protocol.schemes.scheme import Scheme, Sender
 from eris.protocol.schemes.weights import Travelling, WeightCoding
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from eris.protocol.enccluster.sets import SetMember, SetStatement, contribution_
 from eris.protocol.enccluster.shares import NoKey, RefusedShare, ShareDesk
 from eris.protocol.enccluster.wire import read_share, write_statement
 from eris.protocol.messages import Contribution, Payload
-from eris.protocol.schemes.scheme import Asking, Collector, Desk, Held
+from eris.protocol.schemes.collector import Asking, Collector, Desk
+from eris.protocol.schemes.scheme import Held
 from eris.protocol.secure.keys import RefusedKeys
 
 if TYPE_CHECKING:

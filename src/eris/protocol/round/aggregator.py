@@ -29,7 +29,7 @@ from eris.protocol.messages import (
     RevealRequest,
 )
 from eris.protocol.round.replica import Replica
-from eris.protocol.schemes.scheme import Asking, Collector
+from eris.protocol.schemes.collector import Asking, Collector
 from eris.protocol.secure.vault import Vault
 from eris.protocol.view import View
 

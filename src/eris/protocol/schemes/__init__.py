@@ -6,6 +6,7 @@ from eris.core.compress import Compressor, MaskCompressor, RandP
 from eris.core.errors import InvalidSetting
 from eris.core.prune import Prune
 from eris.protocol.schemes.clustered import Clustered
+from eris.protocol.schemes.collector import Asking, Collector
 from eris.protocol.schemes.dense import Dense
 from eris.protocol.schemes.encrypted_clusters import EncryptedClusters
 from eris.protocol.schemes.encrypted_entries import EncryptedEntries
@@ -18,7 +19,7 @@ from eris.protocol.schemes.pruned import Pruned
 from eris.protocol.schemes.quantised import Quantised
 from eris.protocol.schemes.reader import Reader
 from eris.protocol.schemes.rotated import Rotated
-from eris.protocol.schemes.scheme import Asking, Coding, Collector, Scheme, Sender
+from eris.protocol.schemes.scheme import Coding, Scheme, Sender
 
 SCHEMES: tuple[type[Scheme], ...] = (
     Dense, Masked, Rotated, Grouped, Quantised, Pruned, Independent, Clustered,

@@ -34,9 +34,10 @@ from eris.core.vectors import Vector
 from eris.protocol.enccluster.paillier import SECURITY, Entropy, Packing, PaillierKey, PaillierPair
 from eris.protocol.messages import Contribution, Payload, RevealRequest
 from eris.protocol.round.replying import Replying
+from eris.protocol.schemes.collector import Asking, Collector, Desk
 from eris.protocol.schemes.halves import Answering
 from eris.protocol.schemes.masked import refuse_order_statistics
-from eris.protocol.schemes.scheme import Asking, Coding, Collector, Desk, Scheme, Sender
+from eris.protocol.schemes.scheme import Coding, Scheme, Sender
 from eris.protocol.secure.labels import derived, digest, label, prf
 
 if TYPE_CHECKING:

@@ -21,9 +21,10 @@ from eris.core.masks import KeptSet, fraction_kept
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.schemes.collector import Collector
 from eris.protocol.schemes.reader import Reader
 from eris.protocol.schemes.rotated import Rotated, RotatedCoding
-from eris.protocol.schemes.scheme import Coding, Collector, Held
+from eris.protocol.schemes.scheme import Coding, Held
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Segment

@@ -15,7 +15,8 @@ from eris.protocol.messages import Outgoing, RevealRequest
 if TYPE_CHECKING:
     from eris.protocol.enccluster.logarithms import LogarithmTable
     from eris.protocol.round.replica import Replica
-    from eris.protocol.schemes.scheme import Desk, Sender
+    from eris.protocol.schemes.collector import Desk
+    from eris.protocol.schemes.scheme import Sender
     from eris.protocol.secure.vault import Vault
 
 Tables = Callable[[int], "LogarithmTable"]

@@ -15,8 +15,9 @@ from eris.core.errors import InvalidSetting
 from eris.core.exact_clip import Content
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Payload
+from eris.protocol.schemes.collector import Asking, Collector
 from eris.protocol.schemes.reader import Flags, Reader
-from eris.protocol.schemes.scheme import Asking, Coding, Collector, Held, Scheme, Sender
+from eris.protocol.schemes.scheme import Coding, Held, Scheme, Sender
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment

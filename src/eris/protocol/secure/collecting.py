@@ -17,8 +17,8 @@ from eris.core.errors import ErisError, MalformedMessage, RefusedContribution
 from eris.core.ring import wire_bytes
 from eris.core.vectors import Vector
 from eris.protocol.messages import Contribution, Payload
+from eris.protocol.schemes.collector import Asking, Collector, Desk
 from eris.protocol.schemes.grid import GridCoding
-from eris.protocol.schemes.scheme import Asking, Collector, Desk
 from eris.protocol.secure import gauge
 from eris.protocol.secure.keys import MemberKeys, PublicKeys
 from eris.protocol.secure.opening import Deposits, Opening
