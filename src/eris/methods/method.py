@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, Self
 
 from eris.core.errors import InvalidSetting, require
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Nodes, Peer
 from eris.protocol.schemes import Dense, Scheme
 from eris.protocol.secure.noise_terms import Level
 from eris.protocol.secure.terms import SecureSums
@@ -41,19 +41,6 @@ class Method(Protocol):
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """The machines of members that gossip: ``build(member, initial)`` makes one.
-
-    Behind the nodes that train come virtual ones, each at one of ``owners``. They are numbered and
-    nothing else: who owns whom is in no name, message or setting.
-    """
-
-    phases: int
-    build: Callable[[int, Vector], Peer]
-    owners: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -91,6 +78,10 @@ class GossipMethod(ABC):
     @abstractmethod
     def nodes(self, settings: GossipSettings) -> Nodes:
         """The machines of nodes that agree on this; refuses settings that cannot be."""
+
+    def among(self, nodes: int) -> Self:
+        """The method where only so many nodes are there, of those that it was agreed for."""
+        return self
 
     @abstractmethod
     def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:

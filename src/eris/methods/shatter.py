@@ -15,9 +15,9 @@ from eris.core.errors import require
 from eris.core.graphs import check_degree
 from eris.core.vectors import Vector
 from eris.methods.assembling import check_secret, simulated_secret
-from eris.methods.method import GossipMethod, Nodes
+from eris.methods.method import GossipMethod
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Nodes, Peer
 from eris.protocol.gossip.virtual import (
     PHASES,
     RealNode,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -16,8 +16,7 @@ from eris.protocol.authority.history import History, Mark
 from eris.protocol.authority.standing import LOOKAHEAD, Scheduled, Standing
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.secure.vault import Vault
-from eris.protocol.settings import Settings
-from eris.runtimes.clock import Seat
+from eris.runtimes.clock import M, Seat
 from eris.testing.shape import Shape
 
 LEASE = 2.0
@@ -25,7 +24,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass
-class Host(Seat):
+class Host(Seat[M]):
     """A machine, and what it has noted for the authority."""
 
     up: bool = False
@@ -49,7 +48,7 @@ class Host(Seat):
     """How often it has renewed its lease since then."""
     rewinds: int = 0
     """How often it was brought back with its memory."""
-    _image: Seat | None = None
+    _image: Seat[M] | None = None
 
     def take_image(self) -> None:
         """A snapshot of the machine: memory, disk and all."""
@@ -101,16 +100,14 @@ class Authority:
     def __init__(
         self,
         shape: Shape,
-        settings: Settings,
+        sizes: Sequence[int],
         start_with: int,
         clock: Callable[[], float],
         make: type[Directory] = Directory,
     ) -> None:
-        shard_map = settings.shard_map()
-        sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
         self.shape, self._clock, self._make = shape, clock, make
         self._terms: dict[str, Any] = {
-            "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
+            "charter": "{}", "sizes": list(sizes), "start_with": start_with, "lease": LEASE,
             "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
         if shape.sums is not None:
@@ -121,7 +118,7 @@ class Authority:
         self.directory: Directory | None = None
         self.roster: tuple[Scheduled, ...] = ()
         if shape.roster:
-            self.roster = (Scheduled(shape.roster_view(sizes), 1),)
+            self.roster = (Scheduled(shape.roster_view(list(sizes)), 1),)
         else:
             self._found()
 
@@ -225,7 +222,7 @@ class Authority:
 
     # -- a roster -----------------------------------------------------------------------------
 
-    def consult(self, host: Host, round: int) -> Standing:
+    def consult(self, host: Host[Any], round: int) -> Standing:
         """What may be published is noted on the host's own disk before it is."""
         if host.joined is not None:
             host.ledger = max(host.ledger, round + LOOKAHEAD)
