@@ -58,6 +58,8 @@ class Shape:
     """Whose help opens sums, such as ``2 of 3``."""
     ring_bytes: int = 8
     """Of the words of such a sum."""
+    gossip: str = ""
+    """The method by which members gossip; empty where they aggregate."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -105,6 +107,14 @@ class Shape:
             shards=min(drawn.shards, members), max_share=max(drawn.max_share, 0.5),
             ring_bytes=RINGS[int(len(RINGS) * pick[1])],
         )  # fmt: skip
+
+    @classmethod
+    def gossiping(cls, seed: int) -> Self:
+        """The shape that belongs to a seed where members gossip, by one method after another."""
+        methods = ("d-psgd", "el", "muffliato", "q-dpsgd-1", "ako")
+        drawn = cls.drawn(seed)
+        rounds = 3 * drawn.rounds  # some of them after the storm
+        return replace(drawn, helpers=0, rounds=rounds, gossip=methods[seed % len(methods)])
 
     @property
     def sums(self) -> SecureSums | None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
@@ -67,15 +68,19 @@ class Tally:
         return "\n".join(lines)
 
 
-def run_seeds(first: int, last: int, secure: bool = False) -> Tally:
-    """The worlds of some seeds, both ends included; with sums that are ``secure``, if wanted.
+Kind = Literal["any", "secure", "gossip"]
+"""Which worlds: members that aggregate, with secure sums alone, or members that gossip."""
+
+
+def run_seeds(first: int, last: int, kind: Kind = "any") -> Tally:
+    """The worlds of some seeds, both ends included.
 
     >>> run_seeds(3, 4).findings
     {}
     """
     tally = Tally(first, last)
     for seed in range(first, last + 1):
-        world = _case(seed, secure).world()
+        world = _case(seed, kind).world()
         try:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
@@ -88,17 +93,19 @@ def run_seeds(first: int, last: int, secure: bool = False) -> Tally:
     return tally
 
 
-def _case(seed: int, secure: bool) -> Case:
-    return Case(seed, Shape.secured(seed), MASKED) if secure else Case(seed)
+def _case(seed: int, kind: Kind) -> Case:
+    if kind == "secure":
+        return Case(seed, Shape.secured(seed), MASKED)
+    return Case(seed, Shape.gossiping(seed), OPEN) if kind == "gossip" else Case(seed)
 
 
-def _batch(secure: bool, first: int) -> Tally:
-    return run_seeds(first, first + BATCH - 1, secure)
+def _batch(kind: Kind, first: int) -> Tally:
+    return run_seeds(first, first + BATCH - 1, kind)
 
 
 def soak(
     rounds: int, first: int = 0, jobs: int = 1, advance: Callable[[int], object] = int,
-    *, secure: bool = False,
+    *, kind: Kind = "any",
 ) -> Tally:  # fmt: skip
     """Worlds from seed ``first`` on until ``rounds`` faulted rounds have passed, or Ctrl-C.
 
@@ -106,7 +113,7 @@ def soak(
     """
     total = Tally(first, first - 1)
     with suppress(KeyboardInterrupt):  # what was seen until then counts
-        for tally in _tallies(first, jobs, partial(_batch, secure)):
+        for tally in _tallies(first, jobs, partial(_batch, kind)):
             total.add(tally)
             advance(tally.faulted)
             if total.faulted >= rounds or len(total.findings) >= MOST_FINDINGS:
@@ -140,7 +147,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0, help="of the worlds")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--found", type=Path, default=FOUND, help="worlds that once broke a law")
-    parser.add_argument("--secure", action="store_true", help="only worlds with secure sums")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--secure", dest="kind", action="store_const", const="secure", default="any",
+                      help="only worlds with secure sums")  # fmt: skip
+    only.add_argument("--gossip", dest="kind", action="store_const", const="gossip",
+                      help="only worlds whose members gossip")  # fmt: skip
     wanted = parser.parse_args(arguments)
     try:
         again = replay(wanted.found)
@@ -154,9 +165,9 @@ def main(arguments: list[str] | None = None) -> int:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("faulted rounds", total=wanted.rounds)
         advance = partial(progress.advance, task)
-        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, secure=wanted.secure)
+        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, kind=wanted.kind)
     for seed, finding in tally.findings.items():
-        case = shrunk(_case(seed, wanted.secure))
+        case = shrunk(_case(seed, wanted.kind))
         keep(case, wanted.found)
         print(f"{finding}\n  shrunk: {case.line()}")
     print(tally)

@@ -5,8 +5,8 @@ it is mixed is the method's (:class:`~eris.protocol.gossip.peer.Peer`). Nobody w
 every phase of a round a member waits for its neighbours, as long as they may still send. What it
 does without:
 
-- who has been silent for ``close_after`` seconds, unless nobody was heard in the phase and nobody
-  is known to be further on: members do not go on alone;
+- who has been silent for ``close_after`` seconds, unless nobody else is known to have come as far:
+  members do not go on alone;
 - who says that it has gone on, or is not in the newest view.
 
 Shares of later rounds wait for theirs, late ones change nothing, and one that comes twice counts
@@ -18,7 +18,7 @@ a member says one thing, and no model takes the same in twice.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,8 +42,6 @@ AHEAD = 64
 """Rounds beyond the own one of which shares are kept until it is reached."""
 MOST_EARLY = 8
 """Shares that are kept of one sender: neighbours are few steps ahead."""
-KEPT = 2
-"""Phases of which what was sent is kept, for those who ask for it again."""
 MOST_AGAIN = 8
 """Times that one member is sent the same again."""
 LISTENING = 4
@@ -104,15 +102,19 @@ class GossipMember:
         self._kept: tuple[tuple[int, ...], dict[str, Vector]] = (), {"model": model}
         """The state to begin with, and among whom it was so."""
         self._reached = standing.round
-        self._words: dict[int, int] = {}
-        """By member: the furthest round that it has named."""
+        self._words: dict[int, tuple[int, int]] = {}
+        """By member: the furthest round and step that it has named."""
         self._early: dict[int, dict[tuple[int, int, int], Share]] = {}
         """By sender: shares of rounds to come, by round, chunk and step."""
-        self._sent: deque[_Batch] = deque(maxlen=KEPT)
+        self._sent: list[_Batch] = []
+        """What others may still ask for again: of a round's phases and of the one before them, as
+        far as somebody that it was for is not known to be past it."""
         self._got: set[tuple[int, int, int]] = set()
         """(step, source, chunk) of the round's shares that are here."""
         self._gone: set[int] = set()
-        """Who has said that it is past this phase."""
+        """Who is past this phase, and not waited for."""
+        self._going: dict[int, float] = {}
+        """Who has said so, and until when something of it may still be on its way."""
         self._deadline = self._ask_at = 0.0
         self._overdue, self._retries = False, 0
 
@@ -138,9 +140,10 @@ class GossipMember:
         """When :meth:`tick` should be called at the latest."""
         if self.phase in (Phase.TRAINING, Phase.DONE):
             return float("inf")
-        if self.phase is Phase.CATCHING_UP or self._overdue:
+        if self.phase is Phase.CATCHING_UP:
             return self._ask_at
-        return min(self._ask_at, self._deadline)
+        deadline = float("inf") if self._overdue else self._deadline
+        return min(self._ask_at, deadline, *self._going.values())
 
     @property
     def finished(self) -> bool:
@@ -183,14 +186,15 @@ class GossipMember:
         if problem := self._wrong(message, source):
             self._refuse(message, source, problem)
             return []
-        self._words[source] = max(self._words.get(source, 0), header.round)
+        place = (header.round, header.segment)
+        self._words[source] = max(self._words.get(source, place), place)
         out: list[Outgoing] = []
         if isinstance(message, Share):
             self._hear(message, source)
         elif isinstance(message, CatchUp):
             out = self._answer(header, source)
-        elif (header.round, header.segment) > (self.round, self.step):
-            self._gone.add(source)
+        elif place > (self.round, self.step) and source not in self._gone:
+            self._going.setdefault(source, now + self.settings.retry_every)
         return out + self._proceed(now)
 
     def trained(
@@ -268,6 +272,7 @@ class GossipMember:
         self.job, self.phase, self.begun = None, Phase.EXCHANGING, self.round
         self._got.clear()
         self._gone.clear()
+        self._going.clear()
         self.mixed = self.missed = 0
         for source, shares in self._early.items():
             for share in [one for one in shares.values() if one.header.round == self.round]:
@@ -282,12 +287,14 @@ class GossipMember:
             Outgoing(tuple(self._clients[place] for place in one.to), self._signed(one.message))
             for one in out
         ]
-        self._sent.append(_Batch(self.round, step, made))
+        wanted = [batch for batch in self._sent if not self._past(batch)]
+        self._sent = [*wanted[-self._phases :], _Batch(self.round, step, made)]
         self.step, self._retries, self._overdue = step, 0, False
-        self._gone = {one for one in self._gone if self._words.get(one, 0) > self.round}
+        self._going.clear()
+        self._gone = {one for one in self._gone if self._known_in(one) > self.round}
         self._deadline = now + self.settings.close_after
         # Who is known to be further on has sent what is missing here: it was lost, or overtaken.
-        ahead = any(self._words.get(one, 0) > self.round for one in self.awaited())
+        ahead = any(self._known_in(one) > self.round for one in self.awaited())
         self._ask_at = now if ahead else now + self.settings.retry_every
         return made + self._proceed(now)
 
@@ -297,6 +304,8 @@ class GossipMember:
             return self._enter(self.round, now) if self._may_enter() else []
         if self.phase is not Phase.EXCHANGING or self._peer is None:
             return []
+        self._gone |= {member for member, until in self._going.items() if until <= now}
+        self._going = {member: until for member, until in self._going.items() if until > now}
         if self.awaited() and not (now >= self._deadline and self._not_alone()):
             return []
         here = sum(step == self.step for step, _, _ in self._got)
@@ -305,8 +314,9 @@ class GossipMember:
         out = self._peer.turn(self.step)
         if self.step + 1 < self._phases:
             return self._say(self.step + 1, out, now)
-        # Who has met nobody in a round is where nobody is.
-        following = self.round + 1 if self.mixed else max(self.round + 1, self._furthest())
+        following = self.round + 1
+        if not self.mixed or self._left_behind():
+            following = max(following, self._furthest())
         return self._enter(following, now)
 
     def _may_enter(self) -> bool:
@@ -314,14 +324,31 @@ class GossipMember:
         return found is not None and (found <= self.through or found != self.round)
 
     def _not_alone(self) -> bool:
-        """Whether somebody was heard in this phase, or is known to be in a later round."""
-        here = any(step == self.step for step, _, _ in self._got)
-        return here or any(word > self.round for word in self._words.values())
+        """Whether somebody else has come as far as this phase."""
+        return any(word >= (self.round, self.step) for word in self._words.values())
+
+    def _past(self, batch: _Batch) -> bool:
+        """Whether all that something was for are known to be further on."""
+        here = (batch.round, batch.step)
+        receivers = {member for one in batch.sent for member in one.to}
+        return all(self._words.get(member, here) > here for member in receivers)
+
+    def _left_behind(self) -> bool:
+        """Whether a neighbour has gone on from a later round without waiting for this member."""
+        return any(
+            round > self.round and self._known_in(source) > round
+            for source, kept in self._early.items()
+            for round, _, _ in kept
+        )
+
+    def _known_in(self, member: int) -> int:
+        """The furthest round that a member has named."""
+        return self._words.get(member, (0, 0))[0]
 
     def _furthest(self) -> int:
         """The round that the others have reached: as the authority says, or two of them."""
         others = self.agreement.view.client_set - {self.me}
-        words = sorted((self._words.get(one, 0) for one in others), reverse=True)
+        words = sorted(map(self._known_in, others), reverse=True)
         return max(self._reached, words[min(1, len(words) - 1)] if words else 0)
 
     # -- messages -----------------------------------------------------------------------------
