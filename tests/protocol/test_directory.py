@@ -315,3 +315,30 @@ def test_a_view_has_at_most_the_agreed_clients_and_who_joins_later_takes_a_free_
     again = restored(directory, 2.0, start_with=2, most_clients=2)
     join(again, 3.0, "ben")
     assert again.standing(0).views[-1].view.clients == (0, 1)
+
+
+def test_one_server_aggregates_and_nobody_takes_over_from_it() -> None:
+    directory = founded(central=True, sizes=[12], start_with=3)
+    for name in ("anna", "ben"):
+        join(directory, 0.0, name, aggregator=False)
+    assert not join(directory, 0.0, "cleo", aggregator=False).standing.views, "nobody to aggregate"
+    begun = join(directory, 0.0, "hub", client=False).standing.views
+    assert [one.view.owners for one in begun] == [(3,)]
+    with pytest.raises(Refused, match="dora may not aggregate: hub is the one aggregation server"):
+        join(directory, 0.0, "dora")
+    with pytest.raises(Refused, match="anna may not aggregate: hub is the one aggregation server"):
+        join(directory, 0.0, "anna")
+    for name in ("anna", "ben", "cleo"):
+        renew(directory, 9.0, name, 1)
+    directory.tick(12.0)
+    assert directory.describe(12.0).members[3].presence == "away"
+    assert directory.standing(0).views == begun, "no view without the server: it would cost rounds"
+    directory.leave(13.0, "cleo", "key of cleo")
+    assert directory.standing(0).views == begun
+    with pytest.raises(Refused, match="dora may not aggregate"):
+        join(directory, 14.0, "dora", client=False)
+    back = join(directory, 15.0, "hub", client=False).standing.views
+    assert (back[-1].view.owners, back[-1].view.clients) == ((3,), (0, 1))
+    directory.leave(16.0, "hub", "key of hub")
+    heir = join(directory, 17.0, "dora", client=False).standing.views[-1].view
+    assert heir.owners == (4,), "one that has left for good may have a successor"

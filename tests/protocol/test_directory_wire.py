@@ -10,6 +10,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from eris.core.errors import ErisError
 from eris.protocol import directory_pb2
+from eris.protocol.authority.directory import Refused
 from eris.protocol.directory_codec import (
     description_from_wire,
     description_to_wire,
@@ -19,7 +20,7 @@ from eris.protocol.directory_codec import (
     standing_to_wire,
 )
 from eris.protocol.view import NOBODY
-from support.registry import founded, join, renew
+from support.registry import founded, join, renew, restored
 
 
 def fields(message: Descriptor) -> Iterator[FieldDescriptor]:
@@ -48,7 +49,7 @@ def test_no_message_could_carry_an_update_or_a_model() -> None:
     assert fractions == {"max_share", "time", "lease", "lease_left"}
     assert numbers == {
         "ScheduledView.clients", "ScheduledView.owners", "ScheduledView.helpers",
-        "ScheduledView.keys", "ShardStatus.helpers",
+        "ScheduledView.keys", "ScheduledView.samples", "ShardStatus.helpers",
     }  # fmt: skip
     # Keys are of a fixed size, and their proofs have limits (`check_statement`).
     assert binary == {
@@ -73,6 +74,27 @@ def test_answers_are_the_same_on_both_sides_of_the_wire() -> None:
     assert empty.epoch == 0
     for description in (directory.describe(2.0), empty):
         assert description_from_wire(description_to_wire(description, 7.0)) == description
+
+
+def test_views_declare_the_samples_that_clients_joined_with() -> None:
+    directory = founded(weighed=True)
+    join(directory, 0.0, "anna", samples=40)
+    join(directory, 0.0, "ben", client=False)
+    joined = join(directory, 0.0, "cleo", samples=2**40)
+    view = joined.standing.views[-1].view
+    assert (view.clients, view.samples) == ((0, 2), (40, 2**40))
+    assert joined_from_wire(joined_to_wire(joined, 7.0)) == joined
+    again = restored(directory, 1.0, weighed=True)
+    assert again.standing(0).views == joined.standing.views
+    fewer = join(again, 1.0, "anna", samples=30).standing.views[-1].view
+    assert (fewer.epoch, fewer.samples) == (view.epoch + 1, (30, 2**40)), "it joined with others"
+    assert fewer.digest != view.digest
+    with pytest.raises(Refused, match="dora declares no samples; this federation weighs clients"):
+        join(again, 1.0, "dora")
+    with pytest.raises(Refused, match=r"samples of dora are .*; expected at most"):
+        join(again, 1.0, "dora", samples=2**62)
+    unweighed = founded(start_with=1)
+    assert join(unweighed, 0.0, "anna", samples=40).standing.views[-1].view.samples is None
 
 
 def test_a_description_says_who_is_here_who_owns_what_and_who_is_next() -> None:
@@ -108,6 +130,10 @@ def test_a_description_says_who_is_here_who_owns_what_and_who_is_next() -> None:
         {"views": [{"epoch": 2, "from_round": 5, "members": 2, "clients": [7], "owners": [0]}]},
         {"views": [{"epoch": 2, "from_round": 5, "members": 2, "clients": [0], "owners": [-2]}]},
         {"views": [{"epoch": 1, "from_round": 5, "members": 2, "clients": [0], "owners": [0]}] * 2},
+        {"views": [{"epoch": 2, "from_round": 5, "members": 2, "clients": [0], "owners": [0],
+                    "samples": [1, 2]}]},
+        {"views": [{"epoch": 2, "from_round": 5, "members": 2, "clients": [0], "owners": [0],
+                    "samples": [2**63]}]},
         {"views": [{"epoch": 1, "from_round": 5, "members": 2, "clients": [0], "owners": [0]},
                    {"epoch": 2, "from_round": 4, "members": 2, "clients": [0], "owners": [0]}]},
     ],

@@ -28,9 +28,19 @@ def local(
     samples: Annotated[
         int | None, typer.Option(min=1, help="Training images a node, of MNIST; default 500.")
     ] = None,
+    method: Annotated[
+        str, typer.Option(help="Aggregating method, as `eris methods` names it.")
+    ] = "eris",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
+    ] = None,
     kept: Annotated[
-        float, typer.Option(help="Share of coordinates that travel, in (0, 1]; 1: all.")
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            help="Share of coordinates that travel, in (0, 1]; 1: all.",
+            show_default="0.1 with eris",
+        ),
+    ] = None,
     learning_rate: Annotated[float, typer.Option(help="Step of the server rule.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the nodes' folders go.")] = Path("runs/local"),
@@ -59,37 +69,53 @@ def local(
 ) -> None:
     """Run N node processes with TLS on this machine, and watch them train one model.
 
-    Each node has a folder with its settings, certificate, log, journal and model. While they run,
-    kill one and look what happens; start it again by hand: eris node start FOLDER/node-2/node.toml.
-    Ctrl-C stops all of them gracefully.
+    A method with a server has one more node, which aggregates and has no data. Each node has a
+    folder with its settings, certificate, log, journal and model. While they run, kill one and look
+    what happens; start it again by hand: eris node start FOLDER/node-2/node.toml. Ctrl-C stops all
+    of them gracefully.
 
     \b
     eris local 5
+    eris local 6 --method fedavg-wc --set clusters=16
+    eris local 6 --method fedavg-ldp --set epsilon=10
     eris local 8 --epsilon 8 --clip 0.5
     eris local 8 --epsilon 8 --clip 0.5 --sampling-rate 0.25
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
     """
     from eris.experiments.federations.processes import (
         LOCAL,
+        METHOD,
         MNIST,
+        SERVER,
         LocalFederation,
         check_place,
         federation_values,
+        has_server,
+        method_values,
         mnist_shares,
         node_names,
         noise_values,
         remove,
+        role_values,
     )  # fmt: skip
 
+    chosen = method_values(method, set_ or [])
+    if METHOD in chosen:
+        for name, value in {"--kept": kept, "--epsilon": epsilon}.items():
+            if value is not None:
+                expected = f"nothing beside --method {method}; see --set"
+                raise InvalidSetting(name, value, expected)
+    served, kept = has_server(nodes, chosen), 0.1 if kept is None else kept
     if epsilon is None and sampling_rate != 1:
         raise InvalidSetting("--sampling-rate", sampling_rate, "1 without --epsilon")
     if trainer is None:
         need("torch", *(["dp_accounting"] if sampling_rate != 1 else []))
-    console, names = Console(highlight=False), node_names(nodes)
+    console, clients = Console(highlight=False), node_names(nodes)
+    names = [*clients, SERVER] if served else clients
     check_place(folder, LOCAL, fresh=fresh)
     values = federation_values(
         nodes, rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed,
-        trainer=trainer or MNIST,
+        trainer=trainer or MNIST, method=chosen,
     )  # fmt: skip
     options, count = _options(option or []), samples or 500
     if epsilon is not None:
@@ -103,7 +129,7 @@ def local(
         if protects == "sample":
             options = {"batch_size": count} | options  # one step a round
     if trainer is None:
-        own = mnist_shares(names, count, seed, console.print, **options)
+        own = mnist_shares(clients, count, seed, console.print, **options)
         for name in names if epsilon is not None else ():
             # A trial's ledger goes with the trial.
             own[name] |= {"privacy.data": name, "privacy.ledger": "state/privacy"}
@@ -111,6 +137,8 @@ def local(
         own = {name: {"training.options": options} for name in names}
     else:
         raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
+    for name in names if served else ():
+        own[name] = own[name] | role_values(name == SERVER)
     if fresh:
         remove(folder, LOCAL)
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.

@@ -16,6 +16,9 @@ from rich.table import Column, Table
 from eris.core.errors import ErisError, InvalidSetting
 from eris.experiments.figures import say
 
+MANY = 1000
+"""Clients enough for any method."""
+
 app = typer.Typer(
     help="One organisation's node: set it up, run it, look at it (docs/deploy.md).",
     no_args_is_help=True,
@@ -48,6 +51,15 @@ def init(
     ] = None,
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "our-federation",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 100,
+    method: Annotated[
+        str, typer.Option(help="Aggregating method, as `eris methods` names it.")
+    ] = "eris",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
+    ] = None,
+    server: Annotated[
+        bool, typer.Option("--server", help="This node aggregates, for a method with a server.")
+    ] = False,
     trainer: Annotated[
         str, typer.Option(help="module:function that makes the trainer.")
     ] = "my_training:make_trainer",
@@ -56,7 +68,18 @@ def init(
 
     Certificates come from `eris ca issue NAME`: put NAME.pem, NAME.key and ca.pem beside
     node.toml. Then write your training code and run `eris node start node.toml`.
+
+    \b
+    eris node init anna --host-directory --start-with 3
+    eris node init anna --directory hub:7400 --directory-name hub --start-with 4 --method fedavg
+    eris node init hub --server --host-directory --start-with 4 --method fedavg
     """
+    from eris.experiments.federations.processes import (
+        METHOD,
+        has_server,
+        method_values,
+        role_values,
+    )
     from eris.runtimes.grpc.authority import LEDGER, write_ledger
     from eris.runtimes.grpc.settings import NodeSettings, usual_secure_sums
 
@@ -75,8 +98,15 @@ def init(
         "membership.host_directory": host_directory or None,
         "membership.roster": roster,
         "membership.start_with": start_with,
-        "federation.secure_sums": usual_secure_sums(0 if roster else start_with or 0),
     }
+    chosen = method_values(method, set_ or [])
+    if METHOD not in chosen:
+        given["federation.secure_sums"] = usual_secure_sums(0 if roster else start_with or 0)
+    served = has_server(MANY, chosen)
+    if server and not served:
+        expected = f"nothing with {method}: every node may own shards"
+        raise InvalidSetting("--server", True, expected)
+    given |= chosen | (role_values(server) if served and roster is None else {})
     values = {key: value for key, value in given.items() if value is not None}
     text = NodeSettings.template(name, values)
     place.mkdir(parents=True, exist_ok=True)

@@ -32,6 +32,11 @@ class Composition:
     sampling_rate: float = 1.0
     """Of noise that is shared: how likely a sample is in a round's batch."""
 
+    @property
+    def central(self) -> bool:
+        """Whether a server without data owns everything."""
+        return not self.view.client_set & {*self.view.owners}
+
 
 class Method(Protocol):
     """A published method as a composition of the package's parts."""

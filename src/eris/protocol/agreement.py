@@ -17,7 +17,6 @@ from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
 from eris.core.rules import TrimmedMean
 from eris.core.shardmap import Route, ShardMap
-from eris.core.shards import segment_length
 from eris.core.vectors import Indices, Vector
 from eris.protocol.authority.standing import Epochs, Scheduled
 from eris.protocol.codec import MOST_SAMPLE_STEPS
@@ -146,10 +145,7 @@ class Agreement(Epochs):
         settings = self.settings
         shard_map = settings.shard_map(round - 1)
         sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
-        largest = settings.segment_size
-        if largest is None and settings.scheme.whole_shards:
-            largest = max(sizes)
-        length = segment_length(max(sizes), largest)
+        length = settings.segment_length(max(sizes))
         # As many segments in every shard and turn, so that a segment's name outlives a rotation;
         # where sizes differ by one the last may be empty.
         count = -(-max(sizes) // length)
@@ -230,7 +226,8 @@ def networked(settings: Settings, views: Sequence[Scheduled]) -> Agreement:
         raise InvalidSetting("standing", "without a view", "one, to begin in")
     # Settings are checked against a view in which all members are there.
     members = views[-1].view.members
-    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards)
+    samples = (1,) * len(members) if settings.scheme.weighed else None
+    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards, samples)
     agreement = Agreement(settings, everyone, majority=True)
     agreement.schedule(views)
     return agreement

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import get_args
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import MalformedMessage
 from eris.protocol import directory_pb2 as wire
 from eris.protocol.authority.described import Description, ShardStatus
@@ -81,6 +82,7 @@ def standing_to_wire(standing: Standing, time: float, knows: int = 0) -> wire.St
                 members=len(scheduled.view.members),
                 clients=scheduled.view.clients,
                 owners=scheduled.view.owners,
+                samples=scheduled.view.samples or (),
                 helpers=[m for line in seating.helpers for m in line] if seating else (),
                 keys=[
                     0 if keys is None else stated[member, keys]
@@ -197,7 +199,10 @@ def _view(
         raise MalformedMessage("view.members", reason)
     members, clients = names[: message.members], tuple(message.clients)
     seating = _seating(message, members, stated, known) if message.helpers else None
-    view = View(members, clients, tuple(message.owners), None, message.epoch, seating)
+    samples = tuple(message.samples) or None
+    if samples is not None and max(samples) > MOST_SAMPLES:
+        raise MalformedMessage("view.samples", f"epoch {message.epoch} has {max(samples)}")
+    view = View(members, clients, tuple(message.owners), samples, message.epoch, seating)
     return Scheduled(view, message.from_round)
 
 

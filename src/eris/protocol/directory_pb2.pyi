@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JoinRequest(_message.Message):
-    __slots__ = ("address", "charter", "client", "aggregator", "max_share", "mark", "keys")
+    __slots__ = ("address", "charter", "client", "aggregator", "max_share", "mark", "keys", "samples")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CHARTER_FIELD_NUMBER: _ClassVar[int]
     CLIENT_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class JoinRequest(_message.Message):
     MAX_SHARE_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     address: str
     charter: str
     client: bool
@@ -22,7 +23,8 @@ class JoinRequest(_message.Message):
     max_share: float
     mark: Mark
     keys: KeyStatement
-    def __init__(self, address: _Optional[str] = ..., charter: _Optional[str] = ..., client: bool = ..., aggregator: bool = ..., max_share: _Optional[float] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., keys: _Optional[_Union[KeyStatement, _Mapping]] = ...) -> None: ...
+    samples: int
+    def __init__(self, address: _Optional[str] = ..., charter: _Optional[str] = ..., client: bool = ..., aggregator: bool = ..., max_share: _Optional[float] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., keys: _Optional[_Union[KeyStatement, _Mapping]] = ..., samples: _Optional[int] = ...) -> None: ...
 
 class KeyStatement(_message.Message):
     __slots__ = ("start", "exchange", "signing", "certificate", "signature")
@@ -127,7 +129,7 @@ class StatedKeys(_message.Message):
     def __init__(self, member: _Optional[int] = ..., keys: _Optional[_Union[KeyStatement, _Mapping]] = ...) -> None: ...
 
 class ScheduledView(_message.Message):
-    __slots__ = ("epoch", "from_round", "members", "clients", "owners", "helpers", "keys")
+    __slots__ = ("epoch", "from_round", "members", "clients", "owners", "helpers", "keys", "samples")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FROM_ROUND_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +137,7 @@ class ScheduledView(_message.Message):
     OWNERS_FIELD_NUMBER: _ClassVar[int]
     HELPERS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     from_round: int
     members: int
@@ -142,7 +145,8 @@ class ScheduledView(_message.Message):
     owners: _containers.RepeatedScalarFieldContainer[int]
     helpers: _containers.RepeatedScalarFieldContainer[int]
     keys: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, epoch: _Optional[int] = ..., from_round: _Optional[int] = ..., members: _Optional[int] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., helpers: _Optional[_Iterable[int]] = ..., keys: _Optional[_Iterable[int]] = ...) -> None: ...
+    samples: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., from_round: _Optional[int] = ..., members: _Optional[int] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., helpers: _Optional[_Iterable[int]] = ..., keys: _Optional[_Iterable[int]] = ..., samples: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()

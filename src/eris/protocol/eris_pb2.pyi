@@ -223,11 +223,13 @@ class TranscriptHeader(_message.Message):
     def __init__(self, version: _Optional[int] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., final_model: _Optional[bytes] = ..., samples: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[Roles, _Mapping]]] = ...) -> None: ...
 
 class Roles(_message.Message):
-    __slots__ = ("epoch", "clients", "owners")
+    __slots__ = ("epoch", "clients", "owners", "samples")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     OWNERS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     clients: _containers.RepeatedScalarFieldContainer[int]
     owners: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, epoch: _Optional[int] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ...) -> None: ...
+    samples: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, epoch: _Optional[int] = ..., clients: _Optional[_Iterable[int]] = ..., owners: _Optional[_Iterable[int]] = ..., samples: _Optional[_Iterable[int]] = ...) -> None: ...

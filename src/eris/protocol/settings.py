@@ -19,7 +19,7 @@ from eris.core.errors import InvalidSetting, TrainingWarning
 from eris.core.prune import Prune
 from eris.core.rules import RULES, FedAvg, ServerRule
 from eris.core.shardmap import ShardMap
-from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan
+from eris.core.shards import PLANS, RandomPlan, ShardPlan, WeightedPlan, segment_length
 from eris.core.vectors import Vector
 from eris.protocol.schemes import SCHEMES, Dense, Scheme
 from eris.protocol.secure.noise_terms import SharedNoise
@@ -103,6 +103,11 @@ class Settings:
     def shard_map(self, round: int = 0) -> ShardMap:
         """Which of them lie in which shard, in the turn that begins after a round."""
         return self.plan.at(self.places, self.seed, round)
+
+    def segment_length(self, shard: int) -> int:
+        """Coordinates of a segment, where the largest shard has so many."""
+        whole = self.segment_size is None and self.scheme.whole_shards
+        return segment_length(shard, shard if whole else self.segment_size)
 
     @cached_property
     def canonical(self) -> str:

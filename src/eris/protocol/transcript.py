@@ -261,7 +261,10 @@ class Transcript:
                 )
                 for roles in header.epochs:
                     transcript.epochs[roles.epoch] = membership.in_epoch(
-                        roles.epoch, tuple(roles.clients), tuple(roles.owners)
+                        roles.epoch,
+                        tuple(roles.clients),
+                        tuple(roles.owners),
+                        tuple(roles.samples) or None,
                     )
                 while (line := _read(file, path)) is not None:
                     record = pb.Record.FromString(line)
@@ -286,7 +289,12 @@ def encoded_header(transcript: Transcript) -> bytes:
         samples=membership.samples or (),
         epoch=membership.epoch,
         epochs=[
-            pb.Roles(epoch=epoch, clients=view.clients, owners=view.owners)
+            pb.Roles(
+                epoch=epoch,
+                clients=view.clients,
+                owners=view.owners,
+                samples=view.samples or (),
+            )
             for epoch, view in transcript.epochs.items()
         ],
     )

@@ -61,9 +61,9 @@ class Seating:
 class View:
     """Members by position; ``clients`` contribute, ``owners[a]`` aggregates shard a.
 
-    ``samples`` gives each client's agreed weight; only the paper's mode needs it. There are no
-    owners where everyone keeps a model of its own (gossip); a shard that waits for its owner has
-    the owner ``NOBODY``.
+    ``samples`` gives each client's agreed weight, for schemes that go by it. There are no owners
+    where everyone keeps a model of its own (gossip); a shard that waits for its owner has the owner
+    ``NOBODY``.
 
     >>> View.serverless(["anna", "ben", "cleo"], aggregators=2, shards=4).owners
     (0, 1, 0, 1)
@@ -123,7 +123,13 @@ class View:
         members = (*names, "server")
         return cls(members, tuple(range(len(names))), (len(names),), samples)
 
-    def in_epoch(self, epoch: int, clients: tuple[int, ...], owners: tuple[int, ...]) -> View:
+    def in_epoch(
+        self,
+        epoch: int,
+        clients: tuple[int, ...],
+        owners: tuple[int, ...],
+        samples: tuple[int, ...] | None = None,
+    ) -> View:
         """The same members in other roles; costs what the roles cost, not the members.
 
         >>> everyone = View.serverless(["anna", "ben", "cleo"], aggregators=1)
@@ -133,8 +139,8 @@ class View:
         other = copy.copy(self)  # the members' names have been checked
         for derived in ("client_set", "roles", "digest"):
             other.__dict__.pop(derived, None)
-        fields = {"clients": clients, "owners": owners, "samples": None, "epoch": epoch,
-                  "seating": None}  # fmt: skip
+        fields = {"clients": clients, "owners": owners, "samples": samples,
+                  "epoch": epoch, "seating": None}  # fmt: skip
         for name, value in fields.items():
             object.__setattr__(other, name, value)
         other._check_roles()
@@ -154,8 +160,8 @@ class View:
     @cached_property
     def digest(self) -> bytes:
         """A hash of all that the view says, keys included."""
-        return hashlib.sha256(repr((self.members, self.clients, self.owners, self.seating))
-                              .encode()).digest()  # fmt: skip
+        said = (self.members, self.clients, self.owners, self.samples, self.seating)
+        return hashlib.sha256(repr(said).encode()).digest()
 
     def named(self, members: Iterable[int]) -> list[str]:
         """Members by their names, for people.

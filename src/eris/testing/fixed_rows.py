@@ -16,7 +16,7 @@ from eris.core.exact_clip import add_clipped
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.testing.quadratic import LOOK_EVERY
-from eris.training.trainer import LocalUpdate, PerSampleClip
+from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise
 
 
 class FixedRows:
@@ -49,6 +49,13 @@ class FixedRows:
         self._wait(round)
         mean = self.rows.mean(0, dtype=np.float32)
         return LocalUpdate(mean, self.samples, metrics={"loss": 0.125})
+
+    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
+        """The mean of the clipped gradients, with noise on their sum."""
+        self._wait(round)
+        added = noise.sigma * noise.draws(round, 0).normal(0, self.n)
+        mean = (self.clipped("sample", noise.clip) + added) / self.samples
+        return LocalUpdate(mean.astype(np.float32), self.samples, metrics={"loss": 0.125})
 
     def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
         """Its samples never meet."""

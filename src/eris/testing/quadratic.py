@@ -51,6 +51,7 @@ class Quadratic:
         self.leash = Path(leash) if leash else None
         self.fails, self.poisoned = frozenset(fails), frozenset(poisoned)
         self.faint = frozenset(faint)
+        self.samples = 3 + self.member % 5
         self.target = Stream(seed, "quadratic-target", 0, self.member).normal(0, n)
 
     def initial(self) -> Vector:
@@ -70,7 +71,7 @@ class Quadratic:
             vector[:] = np.nan
         if round in self.faint:
             vector[:] = 1e-12
-        return LocalUpdate(vector, samples=3 + self.member % 5)
+        return LocalUpdate(vector, self.samples)
 
     def evaluate(self, parameters: Vector) -> Mapping[str, float]:
         """The member's loss."""

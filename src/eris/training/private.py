@@ -15,18 +15,17 @@ import torch
 from torch import Tensor
 
 from eris.core.errors import InvalidSetting
-from eris.core.streams import Stream
 from eris.training.gradients import Chosen, ClientGradients, StepGradient
-from eris.training.trainer import PerSampleNoise
+from eris.training.trainer import Draws, PerSampleNoise
 
 _MARGIN = 1 - 2.0**-40  # more than float64 loses in a norm or a product
 _PIECE = 1 << 24  # numbers in the per-sample gradients held at a time: 64 MiB
 
 
-def noisy_steps(noise: PerSampleNoise, stream: Stream, gradients: ClientGradients) -> StepGradient:
+def noisy_steps(noise: PerSampleNoise, source: Draws, gradients: ClientGradients) -> StepGradient:
     """The noisy gradients of one client's round, with losses, which are as private as the data.
 
-    Step s adds draws s·n to (s + 1)·n of ``stream``, n being the number of parameters.
+    Step s adds draws s·n to (s + 1)·n of ``source``, n being the number of parameters.
     """
     if not 0 < noise.clip < math.inf:
         raise InvalidSetting("clip", noise.clip, "a finite number above 0")
@@ -35,7 +34,7 @@ def noisy_steps(noise: PerSampleNoise, stream: Stream, gradients: ClientGradient
 
     def gradient(step: int, position: Tensor, chosen: Chosen) -> tuple[Tensor, float]:
         total, loss, count = clipped_sum(position, chosen, gradients, noise.clip)
-        draws = torch.from_numpy(stream.normal(step * len(total), len(total))).to(total.device)
+        draws = torch.from_numpy(source.normal(step * len(total), len(total))).to(total.device)
         return total.add_(draws, alpha=noise.sigma).div_(count).float(), loss
 
     return gradient

@@ -154,8 +154,8 @@ class TorchTrainer:
     def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
         """As ``update``, with every sample's gradient clipped and Gaussian noise in every step.
 
-        The noise comes from the stream (``noise.seed``, "noise", ``round``, client): step s adds
-        draws s·n to (s + 1)·n to the sum of the n coordinates. Momentum, FedProx and weight decay
+        The noise is that of ``noise.draws``, a named stream in simulations: step s adds draws s·n
+        to (s + 1)·n to the sum of the n coordinates. Momentum, FedProx and weight decay
         work on the noisy gradient as usual. ``metrics`` are not protected and stay at the client.
         """
         if (layer := mixing_layer(self.model)) is not None:
@@ -166,8 +166,8 @@ class TorchTrainer:
         if self._options.estimator != "sgd":
             expected = "'sgd' for a private update: SVRG and SAGA reuse gradients without noise"
             raise InvalidSetting("estimator", self._options.estimator, expected)
-        stream = Stream(noise.seed, "noise", round=round, client=self._client)
-        return self._descend(parameters, round, noisy_steps(noise, stream, self._gradients))
+        source = noise.draws(round, self._client)
+        return self._descend(parameters, round, noisy_steps(noise, source, self._gradients))
 
     def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
         """Refuse, before the first round, training whose samples cannot be bounded one by one or,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
 from eris.core.exact_clip import Content
+from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.codec import MOST_STEPS
 
@@ -49,7 +50,8 @@ class Learner(Trainer, Protocol):
 
     ``update`` may also return a plain ``(update, samples, metrics)`` (:func:`as_update`). A learner
     may have ``evaluate(parameters)``, which returns metrics of a model; all metrics stay with the
-    node.
+    node. Its ``samples``, a number, are what a node declares where the method weighs clients by
+    what they declare; no update then may claim more.
     """
 
     def initial(self) -> Vector:
@@ -101,18 +103,29 @@ def _as_float32(given: object, client: str, n: int, notice: Callable[[str], None
     return cast
 
 
+class Draws(Protocol):
+    """Where noise comes from."""
+
+    def normal(self, start: int, count: int) -> NDArray[np.float64]:
+        """Standard normal draws ``start`` to ``start + count``; none is asked for twice."""
+
+
 @dataclass(frozen=True)
 class PerSampleNoise:
     """Local differential privacy inside a step: clip every sample's gradient, add noise to the sum.
 
     A step's gradient becomes (Σ clip(gᵢ, ``clip``) + N(0, ``sigma``²))/batch. The noise of client k
     in round t is drawn from the stream (``seed``, "noise", t, k), one vector after another for
-    several steps; for protection the seed is the client's secret.
+    several steps: simulations repeat. A node has other :meth:`draws`.
     """
 
     clip: float
     sigma: float
-    seed: int
+    seed: int = 0
+
+    def draws(self, round: int, client: int) -> Draws:
+        """The noise of one training."""
+        return Stream(self.seed, "noise", round, client)
 
 
 @runtime_checkable

@@ -86,6 +86,29 @@ def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:
     ]
 
 
+def test_methods_are_told_apart_by_name_and_option(tmp_path: Path) -> None:
+    def of(lines: str) -> str:
+        settings = load(tmp_path, federation="+" + lines, node="+aggregator = false")
+        return settings.charter(settings.agreement(10_000, "aa"))
+
+    clustered = 'method = "fedavg-wc"\nmethod_options = '
+    assert differences(of(clustered + "{ clusters = 16 }"), of('method = "fedavg-wc"')) == [
+        "federation.method_options.clusters is 16 here, 128 in the federation"
+    ]
+    assert of(clustered + "{ clusters = 128 }") == of('method = "fedavg-wc"')
+    assert differences(of('method = "fedavg"'), of('method = "min-leakage"')) == [
+        'federation.method is "fedavg" here, "min-leakage" in the federation'
+    ]
+    assert differences(of(""), of(clustered + '{ coding = "huffman" }')) == [
+        'federation.method is "eris" here, "fedavg-wc" in the federation'
+    ]
+    noisy = 'method = "fedavg-ldp"\nmethod_options = { epsilon = 4 }'
+    assert differences(of(noisy), of('method = "fedavg-ldp"\nseed = 1')) == [
+        "federation.method_options.epsilon is 4 here, 10.0 in the federation",
+        "federation.seed is 0 here, 1 in the federation",
+    ]
+
+
 def test_every_agreed_setting_is_in_the_charter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,10 +119,10 @@ def test_every_agreed_setting_is_in_the_charter(
         "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',
         "limit": "0.3", "mask_groups": "2", "secure_sums": '"2 of 3"', "ring_bytes": "6",
         "colluders": "2", "epsilon": "4", "delta": "1e-6", "protects": '"client"', "clip": "2",
-        "sampling_rate": "0.5",
+        "sampling_rate": "0.5", "method": '"fedavg"', "method_options": "{ clusters = 16 }",
         "most_samples": "9", "most_clients": "6", "sigma": '"0x1p+9"', "of_a_client": '"0x1p+9"',
     }  # fmt: skip
-    beside = {"basis": "+kept_fraction = 0.02"}
+    beside = {"basis": "+kept_fraction = 0.02", "method_options": '+method = "fedavg-wc"'}
     beside["mask_groups"] = beside["basis"]
     beside["ring_bytes"] = beside["colluders"] = '+secure_sums = "2 of 3"'
     beside["limit"] = beside["basis"] + '\nrule = "fedavgm"\nlimit = 1'
@@ -109,6 +132,10 @@ def test_every_agreed_setting_is_in_the_charter(
     assert set(other) == {item.name for item, _ in settings_of(FederationTable)}
     for key, value in other.items():
         tables = {"federation": beside.get(key, "+"), "privacy": 'data = "ward-3"'}
+        if key.startswith("method"):
+            tables["node"] = "+aggregator = false"  # of one server it is a client
+        if key == "mask_groups":
+            tables["membership"] = "host_directory = true\nstart_with = 10"  # five in a group
         usual = load(tmp_path, **tables)
         changed = load(tmp_path, {variable("federation", key): value}, **tables)
         one, two = (each.charter(each.agreement(1000)) for each in (usual, changed))

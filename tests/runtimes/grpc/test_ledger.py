@@ -246,8 +246,8 @@ def test_a_damaged_file_is_named_with_what_to_do(
 
 def test_a_ledger_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "directory.db", state_of())
-    changed(path, "PRAGMA user_version = 4")
-    with pytest.raises(ErisError, match="has format 4; this version of eris reads 3"):
+    changed(path, "PRAGMA user_version = 5")
+    with pytest.raises(ErisError, match="has format 5; this version of eris reads 4"):
         Ledger(path)
 
 

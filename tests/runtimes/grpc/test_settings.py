@@ -322,3 +322,46 @@ def test_a_roster_too_small_for_the_agreement_is_refused(tmp_path: Path) -> None
     more = {"membership": 'roster = "roster.toml"\nstart_with = 4'}
     with pytest.raises(InvalidSetting, match="start_with is 4; expected at most 3, the members"):
         with_roster(tmp_path, **more)
+
+
+@pytest.mark.parametrize(
+    ("federation", "node", "said"),
+    [
+        ('method = "fedag"', "", "federation.method is 'fedag'; expected one of .*mean 'fedavg'"),
+        ('method = "shatter"', "", "federation.method is 'shatter'; expected an aggregating one"),
+        ('method = "soteriafl"', "", "federation.method is 'soteriafl'; expected another one where "
+         "members may fail: a reference per client does not survive its client"),
+        ('method = "fedavg-wc"\nmethod_options = { clutsers = 16 }', "aggregator = false",
+         "setting of fedavg-wc is 'clutsers'; expected one of .*mean 'clusters'"),
+        ('method = "fedavg-wc"\nmethod_options = { clusters = 1 }', "aggregator = false",
+         "federation.method_options.clusters is 1; expected 2 to"),
+        ('method = "fedavg"\nkept_fraction = 0.1', "aggregator = false",
+         "federation.kept_fraction is 0.1; expected nothing beside method = 'fedavg'"),
+        ("method_options = { kept_fraction = 0.1 }", "",
+         "federation.method_options.kept_fraction is 0.1; expected nothing beside eris"),
+        ('method = "fedavg"', "", "node.client and node.aggregator is 'true'; expected one of the"),
+        ('method = "fedavg"', "client = false", "node.max_share is 0.5; expected 1: the aggreg"),
+        ('method = "fedavg"\nmin_included = 5', "aggregator = false",
+         "federation.min_included is 5; expected at most 4"),
+    ],
+)  # fmt: skip
+def test_a_method_that_nodes_cannot_carry_as_it_is_said_is_refused_in_one_line(
+    tmp_path: Path, federation: str, node: str, said: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=said) as refused:
+        load(tmp_path, federation="+" + federation, node="+" + node)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_roster_of_a_method_with_a_server_has_one_aggregator(tmp_path: Path) -> None:
+    (tmp_path / "roster.toml").write_text(ROSTER, encoding="utf-8")
+    tables = {"membership": 'roster = "roster.toml"', "node": 'name = "ben"'}
+    few = '+method = "fedavg"\nmin_included = 1\nquorum = 1'
+    with pytest.raises(InvalidSetting, match=r"member.aggregator is 'true for 2'; expected true"):
+        load(tmp_path, federation=few, **tables)
+    served = ROSTER.replace(
+        '7400"\n[[member]]\nname = "ben"', '7400"\naggregator = false\n[[member]]\nname = "ben"'
+    )
+    served += "client = false\n"
+    (tmp_path / "roster.toml").write_text(served, encoding="utf-8")
+    assert load(tmp_path, federation=few, **tables).parts.central

@@ -15,18 +15,24 @@ from eris.data.images import ImageData
 from eris.experiments.federations.processes import fetched_mnist
 from eris.models.lenet import lenet5
 from eris.training.torch import TorchTrainer, evaluate, flatten, normalise, single_threaded
-from eris.training.trainer import LocalUpdate, PerSampleClip
+from eris.training.trainer import LocalUpdate, PerSampleClip, PerSampleNoise
 
 
 class Mnist:
-    """LeNet-5 on one member's share of MNIST, one epoch a round; the same bits wherever it runs."""
+    """LeNet-5 on one member's share of MNIST, one epoch a round; the same bits wherever it runs.
+
+    A server has no share: its ``member`` is None, and it only evaluates.
+    """
 
     def __init__(
-        self, member: int, members: int, samples: int, batch_size: int, rate: float, seed: int
-    ) -> None:
+        self, member: int | None, members: int, samples: int, batch_size: int, rate: float,
+        seed: int,
+    ) -> None:  # fmt: skip
         data, module = _data(), lenet5(seed)
+        self._module, self._start, self.samples = module, flatten(module), samples
+        if member is None:
+            return
         part = iid(len(data.train_images), members, samples, seed)[member]
-        self._module, self._start = module, flatten(module)
         # A node normalises what it trains on, not all sixty thousand images.
         self.trainer = TorchTrainer(
             module,
@@ -48,6 +54,16 @@ class Mnist:
         with single_threaded():
             return self.trainer.update(parameters, round)
 
+    @property
+    def uses_of_a_sample(self) -> int:
+        """How often a round uses a sample, for noise per sample."""
+        return self.trainer.uses_of_a_sample
+
+    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
+        """As ``update``, with every sample's gradient clipped, and noise in every step."""
+        with single_threaded():
+            return self.trainer.private_update(parameters, round, noise)
+
     def check_clipping(self, parameters: Vector, *, packed: bool = False) -> None:
         """Refuse a batch that is not all of the member's samples, for noise per sample."""
         self.trainer.check_clipping(parameters, packed=packed)
@@ -68,15 +84,16 @@ class Mnist:
 def mnist(
     name: str,
     *,
-    member: int,
+    member: int | None = None,
     members: int,
     samples: int = 500,
     batch_size: int = 25,
     learning_rate: float = 0.05,
     seed: int = 0,
 ) -> Mnist:
-    """The learner of member number ``member`` of ``members`` with equal shares of MNIST."""
-    if not 0 <= member < members:
+    """The learner of member number ``member`` of ``members`` with equal shares of MNIST; without a
+    number, of a server."""
+    if member is not None and not 0 <= member < members:
         raise InvalidSetting("training.options.member", member, f"0 to {members - 1}")
     return Mnist(member, members, samples, batch_size, learning_rate, seed)
 

@@ -17,18 +17,20 @@ from pathlib import Path
 from typing import Any, Self
 
 from eris.core.compress import RandP
-from eris.core.errors import DataUnavailable, ErisError, InvalidSetting
+from eris.core.errors import DataUnavailable, ErisError, InvalidSetting, one_of
 from eris.core.vectors import Vector
 from eris.data import ImageData, fetch, iid, load_mnist
 from eris.data.outputs import check_folder
 from eris.experiments.runs import marks
+from eris.methods.eris import ERIS
 from eris.protocol.secure.noise_terms import check_batches
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
 from eris.runtimes.grpc.authority import write_ledger
-from eris.runtimes.grpc.sections import FederationTable
+from eris.runtimes.grpc.sections import OF_ERIS, FederationTable
 from eris.runtimes.grpc.settings import NodeSettings, usual_secure_sums
 from eris.runtimes.grpc.tls import create_authority, issue
+from eris.tables import parsed
 
 QUICK: Mapping[str, Any] = {
     "membership.lease": 3.0,
@@ -40,7 +42,7 @@ QUICK: Mapping[str, Any] = {
     "training.most_failures": 3,
 }
 """Times that suit nodes on one machine, where nothing takes long."""
-LOCAL = "eris local"
+LOCAL, SERVER = "eris local", "server"
 MNIST = "eris.experiments.federations.learners:mnist"
 """The trainer that needs no code of the user's."""
 
@@ -200,19 +202,67 @@ def _ended(process: subprocess.Popen[bytes], patience: float) -> int | None:
 
 
 def federation_values(
-    members: int, *, rounds: int, kept: float, learning_rate: float, seed: int, trainer: str
-) -> dict[str, Any]:
-    """Settings of nodes on one machine; all coordinates travel if ``kept`` is 1."""
+    members: int, *, rounds: int, kept: float, learning_rate: float, seed: int, trainer: str,
+    method: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Settings of nodes on one machine; all coordinates travel if ``kept`` is 1.
+
+    ``method`` are the settings of a method (:func:`method_values`), if it is not eris with what is
+    kept.
+    """
     RandP(kept)  # refuses what is no share before there is a folder
     values: dict[str, Any] = {
         **QUICK,
         "federation.rounds": rounds,
         "federation.seed": seed,
-        "federation.secure_sums": usual_secure_sums(members),
         "federation.rule_options": {"learning_rate": learning_rate},
         "training.trainer": trainer,
     }
-    return values if kept == 1 else values | {"federation.kept_fraction": kept}
+    if METHOD not in (method or {}):
+        values["federation.secure_sums"] = usual_secure_sums(members)
+        if kept != 1:
+            values["federation.kept_fraction"] = kept
+    return values | dict(method or {})
+
+
+METHOD = "federation.method"
+
+
+def method_values(method: str, given: Sequence[str]) -> dict[str, Any]:
+    """A method and its settings, each ``KEY=VALUE``, by the keys of ``node.toml``.
+
+    >>> method_values("fedavg-wc", ["clusters=16"])
+    {'federation.method': 'fedavg-wc', 'federation.method_options': {'clusters': 16}}
+    >>> method_values("eris", ["basis=rotated"])
+    {'federation.basis': 'rotated'}
+    """
+    options = {}
+    for one in given:
+        key, equals, text = one.partition("=")
+        if not equals or not key.strip():
+            raise InvalidSetting("--set", one, "KEY=VALUE")
+        options[key.strip()] = parsed(text.strip())
+    if method != ERIS.name:
+        return {METHOD: method, **({"federation.method_options": options} if options else {})}
+    for key in options:
+        if key not in OF_ERIS:
+            raise InvalidSetting("setting of eris", key, one_of(sorted(OF_ERIS), key))
+    return {f"federation.{key}": value for key, value in options.items()}
+
+
+def has_server(clients: int, method: Mapping[str, Any]) -> bool:
+    """Whether a method of :func:`method_values` has one server; or why nodes cannot carry it."""
+    words = {key.removeprefix("federation."): value for key, value in method.items()}
+    if METHOD not in method:
+        return False
+    return FederationTable(name="local", rounds=1, **words).parts(clients).central
+
+
+def role_values(server: bool) -> dict[str, Any]:
+    """What the server of a method with one says of itself, or everybody else."""
+    if server:
+        return {"node.client": False, "node.aggregator": True, "node.max_share": 1.0}
+    return {"node.aggregator": False}
 
 
 def noise_values(
@@ -249,15 +299,16 @@ def fetched_mnist(say: Callable[[str], None]) -> ImageData:
 def mnist_shares(
     names: Sequence[str], samples: int, seed: int, say: Callable[[str], None], **options: Any
 ) -> dict[str, dict[str, Any]]:
-    """The settings with which each node trains on its own share of MNIST."""
+    """The settings with which each node trains on its own share of MNIST, and a server on none."""
     data = fetched_mnist(say)
     iid(len(data.train_images), len(names), samples, seed)  # refuses more than there are
     say(f"{data.name} ({data.source})")
     shared = {"members": len(names), "samples": samples, "seed": seed, **options}
-    return {
+    shares = {
         name: {"training.options": {"member": member, **shared}}
         for member, name in enumerate(names)
     }
+    return shares | {SERVER: {"training.options": shared}}
 
 
 def node_names(count: int) -> list[str]:

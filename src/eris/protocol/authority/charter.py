@@ -99,6 +99,12 @@ def _worded(flat: dict[str, object]) -> dict[str, object]:
 def _telling(keys: list[str], noisy: bool) -> list[str]:
     """Without differences that follow from others; ``noisy``: both have noise."""
     follows = {"noise.rounds"}
+    options = [key for key in keys if key.startswith("method_options.")]
+    if "method" in keys or options:
+        parts = ("plan.", "scheme.", "secure.", "noise.")
+        follows |= {key for key in keys if key.startswith(parts)} | {SECURE, "segment_size"}
+    if "method" in keys:
+        follows |= {*options, "min_included", "quorum", "non_finite"}
     if "n" in keys:
         follows.add("initial")  # models of two sizes cannot be equal
     if "scheme.compressor.kept_fraction" in keys:

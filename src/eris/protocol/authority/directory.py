@@ -29,6 +29,7 @@ from eris.protocol.authority.enrolment import (
     NotYet,
     OldKeys,
     Refused,
+    check_server,
 )
 from eris.protocol.authority.history import History, Mark, OldCopy
 from eris.protocol.authority.seating import seated
@@ -72,10 +73,12 @@ class Directory:
 
     ``sizes`` are the shards' sizes, none where members gossip; the first view is made once
     ``start_with`` members are here; a member is away after ``lease`` seconds of silence. With fewer
-    than ``least_clients`` nothing can be published: there is no new view until they are back, for
-    every one costs rounds. A view has at most ``most_clients``; who joins beyond them follows. With
-    ``seats`` (secure sums) members join with keys, and views say who helps each shard. ``entropy``
-    are random characters that nobody else has, new ones for every start.
+    than ``least_clients``, or nobody who may own a shard, nothing can be published: there is no new
+    view until they are back, for every one costs rounds. A view has at most ``most_clients``; who
+    joins beyond them follows. With ``seats`` (secure sums) members join with keys, and views say
+    who helps each shard. Where clients are ``weighed``, they join with their samples, which views
+    declare. ``central``: one member alone may aggregate. ``entropy`` are random characters that
+    nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
     >>> anna = {"name": "anna", "fingerprint": "a1", "address": "10.0.0.1:7000"}
@@ -97,6 +100,8 @@ class Directory:
         *,
         most_clients: int = MOST_MEMBERS,
         seats: int = 0,
+        weighed: bool = False,
+        central: bool = False,
         entropy: str,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
@@ -114,6 +119,7 @@ class Directory:
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
         self.least_clients, self.most_clients, self.seats = least_clients, most_clients, seats
+        self.weighed, self.central = weighed, central
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
         self.stale = ""
@@ -141,16 +147,18 @@ class Directory:
         client: bool,
         aggregator: bool,
         max_share: float,
+        samples: int = 0,
         keys: KeyStatement | None = None,
         mark: Mark | None = None,
     ) -> Joined:
         """Take a member in, or back in: at the address it had at once, elsewhere when it is away.
 
-        A name belongs to the key that first joined with it, until that member leaves. ``keys`` are
-        of this start of the member, ``mark`` is the newest that it has seen of this ledger.
+        A name belongs to the key that first joined with it, until that member leaves. ``samples``
+        are what a client declares, ``keys`` are of this start of the member, ``mark`` is the newest
+        that it has seen of this ledger.
         """
         self._admit(now, name, fingerprint, mark)
-        entry = Entry(name, fingerprint, address, client, aggregator, max_share)
+        entry = Entry(name, fingerprint, address, client, aggregator, max_share, samples)
         entry.check()
         number = self._numbers.get(name)
         if number is not None:
@@ -159,6 +167,10 @@ class Directory:
             raise Refused(f"the federation has {MOST_MEMBERS} members and takes no more")
         if charter != self.charter:
             raise Refused(f"{name} has other settings: {self._departures(charter, self.charter)}")
+        if self.central:
+            check_server(entry, self._members)
+        if self.weighed and client and not samples:
+            raise Refused(f"{name} declares no samples; this federation weighs clients by them")
         if self.seats:
             entry = entry.stating(keys)
         if number is None:
@@ -311,34 +323,23 @@ class Directory:
         cls,
         state: Mapping[str, Any],
         now: float,
-        *,
-        charter: str,
-        sizes: Sequence[int],
-        start_with: int,
-        lease: float,
-        lookahead: int = LOOKAHEAD,
-        least_clients: int = 1,
-        most_clients: int = MOST_MEMBERS,
-        seats: int = 0,
-        entropy: str,
+        **terms: Any,
     ) -> Directory:
-        """The directory as :meth:`state` described it, in a new term.
+        """The directory as :meth:`state` described it, in a new term; ``terms`` are a new one's.
 
         Every lease counts as renewed now: nobody is left out because the directory was away.
         """
-        directory = cls(
-            charter, sizes, start_with, lease, lookahead, least_clients,
-            most_clients=most_clients, seats=seats, entropy=entropy,
-        )  # fmt: skip
+        directory = cls(**terms)
+        charter, expires = directory.charter, now + directory.lease
         try:
             begun_with = state["charter"]
             names = tuple(str(member["name"]) for member in state["members"])
             statements = statements_from_json(state["statements"], names)
-            directory._members = members_from_json(state["members"], statements, now + lease)
+            directory._members = members_from_json(state["members"], statements, expires)
             directory._views = views_from_json(state["views"], names, statements)
             directory.revision, directory.stale = int(state["revision"]) + 1, str(state["stale"])
             history = History.restored(state["secret"], state["terms"])
-            directory._history = history.goes_on(entropy, directory.revision)
+            directory._history = history.goes_on(terms["entropy"], directory.revision)
         except (TypeError, LookupError, ValueError) as damaged:
             raise ErisError(f"the directory's stored state makes no sense: {damaged}") from damaged
         if charter != begun_with:
@@ -347,7 +348,7 @@ class Directory:
         directory._numbers = {name: number for number, name in enumerate(names)}
         directory._addresses = tuple(member.address for member in directory._members)
         directory._unsettled = True
-        directory._unheard, directory._listens_until = set(names), now + lease
+        directory._unheard, directory._listens_until = set(names), expires
         return directory
 
     # -- whether it may decide ----------------------------------------------------------------
@@ -447,14 +448,17 @@ class Directory:
             return False
         names = tuple(member.name for member in self._members)
         owners = assign(self.sizes, self._candidates())
+        if {*owners} == {NOBODY}:
+            return False
         epoch = self._views[-1].view.epoch if self._views else 0
         seating = self._seating(owners)
-        if epoch and self._views[-1].view == View(names, clients, owners, None, epoch, seating):
+        samples = tuple(self._members[c].samples for c in clients) if self.weighed else None
+        if epoch and self._views[-1].view == View(names, clients, owners, samples, epoch, seating):
             return False
         from_round = 1 + max(member.through for member in self._members)
         # A view that begins where this one does holds for no round any more.
         before = [scheduled for scheduled in self._views if scheduled.from_round < from_round]
-        newest = Scheduled(View(names, clients, owners, None, epoch + 1, seating), from_round)
+        newest = Scheduled(View(names, clients, owners, samples, epoch + 1, seating), from_round)
         self._views = (*before, newest)[-KEPT_VIEWS:]
         self.revision += 1
         return True

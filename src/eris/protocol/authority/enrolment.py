@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import ErisError
 from eris.protocol.secure.certified import KeyStatement
 
@@ -78,7 +80,8 @@ class Entry:
 
     ``incarnation`` counts its starts, ``round`` is the highest it has reported, ``through`` the
     last it was permitted to publish in, and its lease runs out when the clock shows ``expires``.
-    ``keys`` are the newest it has stated, where there are secure sums. ``renewals`` is the number
+    ``samples`` are what it has declared, 0 if nothing. ``keys`` are the newest it has stated,
+    where there are secure sums. ``renewals`` is the number
     of its last renewal in this start, which only this start of the directory remembers.
     """
 
@@ -88,6 +91,7 @@ class Entry:
     client: bool
     aggregator: bool
     max_share: float
+    samples: int = 0
     incarnation: int = 1
     through: int = 0
     round: int = 0
@@ -115,6 +119,9 @@ class Entry:
         if not 0 < self.max_share <= 1:
             share = f"max_share of {self.name} is {self.max_share}"
             raise Refused(f"{share}; expected a share in (0, 1]")
+        if not 0 <= self.samples <= MOST_SAMPLES:
+            samples = f"samples of {self.name} are {self.samples}"
+            raise Refused(f"{samples}; expected at most {MOST_SAMPLES}")
 
     def check_key(self, fingerprint: str) -> None:
         """Refuse whoever has the name but not the key."""
@@ -194,6 +201,16 @@ class Entry:
             "" if self.keys is None else self.keys.party(),
             keys_from,
         )
+
+
+def check_server(entry: Entry, members: Sequence[Entry]) -> None:
+    """Refuse a second aggregator where there is one server: nobody takes over from it."""
+    for other in members if entry.aggregator else ():
+        if other.aggregator and other.presence != "left" and other.name != entry.name:
+            raise Refused(
+                f"{entry.name} may not aggregate: {other.name} is the one aggregation server of "
+                f"this federation; set node.aggregator = false"
+            )
 
 
 def check_statement(name: str, keys: KeyStatement) -> None:

@@ -51,6 +51,7 @@ def views_to_json(views: Sequence[Scheduled]) -> list[dict[str, Any]]:
             "members": len(scheduled.view.members),
             "clients": list(scheduled.view.clients),
             "owners": list(scheduled.view.owners),
+            "samples": list(scheduled.view.samples or ()),
             "helpers": [list(line) for line in seating.helpers] if seating else [],
             "starts": [_start(keys) for keys in seating.statements] if seating else [],
         }
@@ -66,8 +67,8 @@ def views_from_json(
     return tuple(
         Scheduled(
             View(
-                names[: view["members"]], tuple(view["clients"]), tuple(view["owners"]), None,
-                view["epoch"], _seating(view, statements),
+                names[: view["members"]], tuple(view["clients"]), tuple(view["owners"]),
+                tuple(view["samples"]) or None, view["epoch"], _seating(view, statements),
             ),
             view["from_round"],
         )

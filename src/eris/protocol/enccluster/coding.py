@@ -66,6 +66,11 @@ class Encrypted(Scheme):
         SetLaw(1 << 20, self.colluders)
 
     @property
+    def weighed(self) -> bool:
+        """Whether a view declares every client's samples: they scale what is encrypted."""
+        return self.average == "samples"
+
+    @property
     def lasting(self) -> str:  # type: ignore[override]
         """Why clients must be the same in all rounds, if they must."""
         if self.average == "plain":

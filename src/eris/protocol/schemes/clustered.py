@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -56,7 +56,6 @@ class Clustered(Scheme):
     fewer: Fewer = "allow"
     name: ClassVar[str] = "clustered"
     whole_shards: ClassVar[bool] = True
-    in_step: ClassVar[str] = "nodes do not cluster weights yet"
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters, self.fewer)
@@ -68,6 +67,10 @@ class Clustered(Scheme):
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.clusters_of == "weights"
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
+        return replace(self, clusters=min(self.clusters, 4), fewer="allow")
 
     def check(self, settings: Settings) -> None:
         """Refuse what does not go together with this scheme."""

@@ -47,6 +47,11 @@ class Independent(Masked):
         if self.estimate not in ("renormalised", "unbiased"):
             raise InvalidSetting("estimate", self.estimate, "one of renormalised, unbiased")
 
+    @property
+    def weighed(self) -> bool:
+        """Whether a view declares every client's samples: references are weighed by them."""
+        return True
+
     def caution(self, settings: Settings) -> str:
         """Independent masks average out."""
         return ""

@@ -73,6 +73,11 @@ class Scheme:
         return False
 
     @property
+    def weighed(self) -> bool:
+        """Whether a view declares every client's samples, which its weight goes by."""
+        return False
+
+    @property
     def relative(self) -> bool:
         """Whether what travels is an update only beside the state that it was trained from."""
         return self.shifted
@@ -87,6 +92,10 @@ class Scheme:
 
     def fitted(self, rule: ServerRule, initial: Vector) -> Scheme:
         """With what follows from the rule and the model to start from, where it was not said."""
+        return self
+
+    def rehearsed(self) -> Scheme:
+        """The same with so little to do that a small model is enough to try it on."""
         return self
 
     def caution(self, settings: Settings) -> str:

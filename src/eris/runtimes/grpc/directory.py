@@ -153,6 +153,7 @@ class DirectoryService:
             client=request.client,
             aggregator=request.aggregator,
             max_share=request.max_share,
+            samples=request.samples,
             keys=self._checked(keys_of(request, name)),
             mark=mark_of(request),
         )
@@ -284,6 +285,7 @@ class DirectoryClient:
         client: bool,
         aggregator: bool,
         max_share: float,
+        samples: int = 0,
         keys: KeyStatement | None = None,
     ) -> Joined:
         """Become a member that listens at ``address``, or one again."""
@@ -293,6 +295,7 @@ class DirectoryClient:
             client=client,
             aggregator=aggregator,
             max_share=max_share,
+            samples=samples,
             keys=keys_to_wire(keys),
             mark=self._mark(),
         )

@@ -36,7 +36,14 @@ from eris.runtimes.grpc.privacy import REFUSALS, NodePrivacy
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.transport import Transport
-from eris.training.trainer import Learner, LocalUpdate, StatefulTrainer, as_update
+from eris.training.trainer import (
+    Learner,
+    LocalUpdate,
+    PerSampleNoise,
+    PrivateTrainer,
+    StatefulTrainer,
+    as_update,
+)
 
 _log = logging.getLogger("eris.node")
 
@@ -55,10 +62,11 @@ class Driver:
         limits: Limits,
         keys: NodeKeys | None = None,
         privacy: NodePrivacy | None = None,
+        noise: PerSampleNoise | None = None,
     ) -> None:
         self.member, self.learner, self.transport = member, learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
-        self.keys, self.privacy = keys, privacy
+        self.keys, self.privacy, self.noise = keys, privacy, noise
         self.omissions = Omissions()
         self.training_seconds, self.results_applied = 0.0, 0
         self.round_begun = asyncio.Event()
@@ -289,6 +297,9 @@ class Driver:
         """What the user's code returns; while it takes long, that is said now and then."""
         self.health.began(time.monotonic())
         train: Callable[[], object] = partial(self.learner.update, job.model, job.round)
+        if self.noise is not None:
+            assert isinstance(self.learner, PrivateTrainer), "checked before the node joined"
+            train = partial(self.learner.private_update, job.model, job.round, self.noise)
         if self.privacy is not None:
             train = partial(self.privacy.update, self.learner, job)
         work = asyncio.ensure_future(in_thread(train))

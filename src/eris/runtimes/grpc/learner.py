@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import ErisError, InvalidSetting
 from eris.core.vectors import Vector
 from eris.named import named_function
@@ -49,6 +50,23 @@ def initial_model(learner: Learner) -> Vector:
         found = f"{model.dtype} array of shape {model.shape}"
         raise InvalidSetting("what initial() returned", found, "a flat float32 array, all finite")
     return model
+
+
+def declared_samples(learner: Learner) -> int:
+    """The samples that a learner says it has, for methods that weigh clients by what they declare.
+
+    >>> class Small:
+    ...     samples = 20
+    >>> declared_samples(Small())
+    20
+    """
+    found = getattr(learner, "samples", None)
+    if isinstance(found, np.integer):
+        found = int(found)
+    if type(found) is not int or not 1 <= found <= MOST_SAMPLES:
+        expected = f"a whole number from 1 to {MOST_SAMPLES}: the method weighs clients by it"
+        raise InvalidSetting("what the trainer has as `samples`", found, expected)
+    return found
 
 
 def evaluated(learner: Learner, model: Vector) -> tuple[dict[str, float], str]:

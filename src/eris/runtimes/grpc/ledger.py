@@ -23,7 +23,7 @@ from eris.files import PRIVATE
 from eris.runtimes.grpc import storage
 
 APPLICATION = 0x45524953  # "ERIS"
-FORMAT = 3
+FORMAT = 4
 FEDERATION = ("charter", "revision", "secret", "terms", "stale")
 MEMBER = {
     "name": "TEXT NOT NULL UNIQUE",
@@ -32,6 +32,7 @@ MEMBER = {
     "client": "INTEGER NOT NULL",
     "aggregator": "INTEGER NOT NULL",
     "max_share": "REAL NOT NULL",
+    "samples": "INTEGER NOT NULL",
     "incarnation": "INTEGER NOT NULL",
     "through": "INTEGER NOT NULL",
     "round": "INTEGER NOT NULL",
@@ -42,7 +43,7 @@ MEMBER = {
 STATEMENT = ("member", "start", "exchange", "signing", "certificate", "signature")
 """A key statement's columns beside its place, which names member and start."""
 KINDS = {"TEXT": str, "INTEGER": int, "REAL": float}
-VIEW = ("epoch", "from_round", "members", "clients", "owners", "helpers", "starts")
+VIEW = ("epoch", "from_round", "members", "clients", "owners", "samples", "helpers", "starts")
 LISTS = VIEW[3:]
 """Columns of a view that hold JSON."""
 

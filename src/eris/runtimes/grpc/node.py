@@ -31,6 +31,7 @@ from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.keys import NodeKeys, keep_memory_off_disk
+from eris.runtimes.grpc.local_noise import SecretNoise, local_noise
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
 from eris.runtimes.grpc.parts import (
@@ -79,6 +80,17 @@ class NetworkNode:
         self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
         if self.agreed.noise is not None and settings.node.client:
             check_learner(self.learner, self.agreed.noise, self.initial)
+        self._samples = 0
+        if self.agreed.scheme.weighed and settings.node.client:
+            self._samples = learners.declared_samples(self.learner)
+        self._noise: SecretNoise | None = None
+        local = settings.parts.privacy
+        if local is not None and settings.node.client:
+            rounds = settings.federation.rounds
+            self._noise = local_noise(local, rounds, self.learner)
+            event(_log, logging.INFO, "noise", sigma=self._noise.sigma, clip=local.clip,
+                  epsilon=local.epsilon, delta=local.delta, calibration=local.calibration,
+                  rounds=rounds)  # fmt: skip
         rehearse(self.agreed)
         self._privacy: NodePrivacy | None = None
         self._keys: NodeKeys | None = None
@@ -222,6 +234,7 @@ class NetworkNode:
                 client=node.client,
                 aggregator=node.aggregator,
                 max_share=node.max_share,
+                samples=self._samples,
                 keys=None if self._keys is None else self._keys.statement,
             )
         )
@@ -238,6 +251,8 @@ class NetworkNode:
 
     def _believed(self, standing: Standing) -> Standing:
         """What the authority says, with the keys alone that this node has found right."""
+        if self.agreed.scheme.weighed and any(one.view.samples is None for one in standing.views):
+            raise ErisError("the authority gives views without samples, which weigh clients here")
         return standing if self._keys is None else self._keys.checked(standing)
 
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
@@ -270,6 +285,7 @@ class NetworkNode:
             Limits(message_bytes=self.settings.message_bytes(self.agreed)),
             self._keys,
             self._privacy,
+            self._noise,
         )
 
     async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:

@@ -47,6 +47,8 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "least_clients": max(agreed.quorum, agreed.min_included),
         "entropy": secrets.token_hex(32),
         "most_clients": MOST_MEMBERS if agreed.noise is None else agreed.noise.clients,
+        "weighed": agreed.scheme.weighed,
+        "central": settings.parts.central,
         "seats": 0 if agreed.secure is None else agreed.secure.threshold.seats,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))

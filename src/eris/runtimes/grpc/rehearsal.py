@@ -47,16 +47,21 @@ def rehearse(settings: Settings) -> None:
             noise.protects, noise.epsilon, clip=noise.clip, rounds=noise.rounds, clients=count,
             samples=1, min_included=count, colluders=secure.known, delta=noise.delta,
         )  # fmt: skip
-    for segment in (n, max(1, n // settings.plan.shards // 7)):  # whole shards, and pieces of them
-        _round(replace(settings, n=n, rule=rule, segment_size=segment, min_included=count,
-                       quorum=count, noise=noise, initial=""), count)  # fmt: skip
+    scheme, lengths = settings.scheme.rehearsed(), [n]
+    if not scheme.whole_shards:
+        lengths.append(max(1, n // settings.plan.shards // 7))  # and pieces of shards
+    for segment in lengths:
+        _round(replace(settings, n=n, rule=rule, scheme=scheme, segment_size=segment,
+                       min_included=count, quorum=count, noise=noise, initial=""),
+               count)  # fmt: skip
 
 
 def _round(agreed: Settings, count: int) -> None:
     names = tuple(f"member-{number}" for number in range(count))
     owners = tuple(shard % count for shard in range(agreed.plan.shards))
     vaults, seating = _secured(agreed, names, owners)
-    view = View(names, tuple(range(count)), owners, None, 1, seating)
+    samples = (1,) * count if agreed.scheme.weighed else None
+    view = View(names, tuple(range(count)), owners, samples, 1, seating)
     standings = [
         Standing(me, (Scheduled(view, 1),), names, LOOKAHEAD, 0, held=LOOKAHEAD)
         for me in range(count)

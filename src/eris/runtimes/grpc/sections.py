@@ -15,12 +15,22 @@ from typing import Any, ClassVar, Literal
 
 from eris.core.errors import InvalidSetting, one_of
 from eris.core.rules import RULES, ServerRule, server_rule
+from eris.methods.eris import ERIS
+from eris.methods.method import Composition, GossipMethod, Method
+from eris.methods.registry import METHODS, create
 from eris.named import is_named
 from eris.protocol.secure.charges import data_name
-from eris.protocol.secure.terms import SecureSums
 from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
 from eris.tables import UNSET, Table, check_settings, setting
+
+AS_IN_ERIS = ("kept_fraction", "basis", "limit", "mask_groups", "ring_bytes", "colluders")
+"""Keys of [federation] that ERIS has under the same names."""
+OF_ERIS = {
+    *AS_IN_ERIS, "shards", "secure_sums", "epsilon", "delta", "protects", "clip", "sampling_rate",
+    "most_samples", "most_clients", "sigma", "of_a_client",
+}  # fmt: skip
+"""Keys of [federation] that are settings of ERIS, or of the noise in its sums."""
 
 ABOVE_0, AT_LEAST_1, FEW = "a number above 0", "at least 1", "1 to 10,000"
 
@@ -128,6 +138,16 @@ class FederationTable(Table):
         "Name of the federation.", within="1 to 100 characters", example="our-federation"
     )
     rounds: int = setting("Rounds of training.", within="1 to 1,000,000,000", example=100)
+    method: str = setting(
+        "How updates are cut, compressed and protected, and whether one server aggregates: an "
+        "aggregating method of `eris methods`.",
+        default="eris", example="fedavg",
+    )  # fmt: skip
+    method_options: Mapping[str, Any] = setting(
+        "Settings of the method, as `eris methods NAME` lists them; those of eris are the keys "
+        "below instead, from shards to of_a_client.",
+        default={}, empty="the method's own defaults", example={"clusters": 128},
+    )  # fmt: skip
     seed: int = setting("Seed of shards and kept sets.", default=0, within="0 to 2**64 - 1")
     shards: int | None = setting(
         "Shards that an update is cut into.", default=None, within=FEW,
@@ -234,9 +254,38 @@ class FederationTable(Table):
         "Largest magnitude of a value of an update; below 2⁻⁴⁰ of it values vanish.", default=64.0
     )
 
-    def secure(self) -> SecureSums | None:
-        """What is agreed on secure sums."""
-        return SecureSums.parse(self.secure_sums, self.ring_bytes, self.colluders)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method == ERIS.name:
+            for key, value in self.method_options.items():
+                expected = "nothing beside eris, whose settings are keys of [federation]"
+                raise InvalidSetting(f"federation.method_options.{key}", value, expected)
+            return
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.name in OF_ERIS and value != item.default:
+                expected = f"nothing beside method = {self.method!r}: it is a setting of eris"
+                raise InvalidSetting(f"federation.{item.name}", value, expected)
+
+    def parts(self, clients: int, shards: int = 1) -> Composition:
+        """What the method is made of for so many clients, and for eris shards; or why nodes cannot
+        carry it."""
+        method: Method | GossipMethod
+        if self.method == ERIS.name:
+            same = {name: getattr(self, name) for name in AS_IN_ERIS}
+            method = ERIS(aggregators=shards, secure=self.secure_sums, **same)
+        else:
+            known = METHODS.get(self.method)
+            options = check_settings(known, self.method_options) if known else {}
+            method = create(self.method, **options)
+        if isinstance(method, GossipMethod):
+            raise InvalidSetting("method", self.method, "an aggregating one: nodes do not gossip")
+        names = [f"client-{number}" for number in range(max(clients, shards))]
+        parts = method.compose(names, [1] * len(names))
+        if parts.scheme.in_step:
+            expected = f"another one where members may fail: {parts.scheme.in_step}"
+            raise InvalidSetting("method", self.method, expected)
+        return parts
 
     def server_rule(self) -> ServerRule:
         """The rule with its options."""

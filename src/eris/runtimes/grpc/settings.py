@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from eris.core.combine import FixedPoint
-from eris.core.compress import RandP
 from eris.core.errors import InvalidSetting, library
 from eris.core.rules import RULES
-from eris.core.shards import RandomPlan, segment_length
-from eris.protocol.schemes import Scheme, scheme_for
+from eris.core.shards import segment_length
+from eris.methods.eris import ERIS
+from eris.methods.method import Composition
+from eris.methods.registry import METHODS
+from eris.methods.registry import settings_of as method_settings
 from eris.protocol.secure.noise_terms import SharedNoise, usually_included, without_secure_sums
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings, warn_of_sparse_masks
@@ -79,7 +81,10 @@ class NodeSettings(Table):
         super().__post_init__()
         if self.node.address is None:
             dialled(self.node.listen, "node.address, that of node.listen,", any_port=True)
-        most, whose = self.start_with, "membership.start_with"
+        self._check_roles()
+        most, whose = self.usual_clients, "membership.start_with"
+        if self.parts.central:
+            whose = "the clients among membership.start_with, of which one is the server"
         if self.roster is not None:
             if most > len(self.roster.members):
                 expected = f"at most {len(self.roster.members)}, the members in {self.roster.path}"
@@ -89,6 +94,9 @@ class NodeSettings(Table):
                 raise InvalidSetting(
                     "federation.secure_sums", self.federation.secure_sums, expected
                 )
+            if self.parts.scheme.keyed or self.parts.scheme.weighed:
+                expected = "another one, or a directory: it is told keys or samples at every start"
+                raise InvalidSetting("federation.method", self.federation.method, expected)
             clients = sum(member.client for member in self.roster.members)
             if clients < most:
                 most, whose = clients, "the clients in the roster"
@@ -106,8 +114,11 @@ class NodeSettings(Table):
             if self.most_clients < self.start_with:
                 expected = f"at least {self.start_with}, membership.start_with"
                 raise InvalidSetting("federation.most_clients", self.most_clients, expected)
-        if self.secure is not None:
-            self.secure.check_view(View.serverless([str(n) for n in range(most)], aggregators=1))
+        with self._named():
+            self.parts.scheme.check_view(self.parts.view)
+            if self.secure is not None:
+                everyone = [str(number) for number in range(most)]
+                self.secure.check_view(View.serverless(everyone, aggregators=1))
         for name, value in {
             "min_included": self.min_included,
             "quorum": self.quorum,
@@ -115,6 +126,23 @@ class NodeSettings(Table):
             if value > most:
                 expected = f"at most {most}, {whose}: with fewer clients nothing is published"
                 raise InvalidSetting(f"federation.{name}", value, expected)
+
+    def _check_roles(self) -> None:
+        """Refuse roles that a method with one server does not have."""
+        method, node = self.federation.method, self.node
+        if not self.parts.central:
+            return
+        if self.roster is not None:
+            servers = [member for member in self.roster.members if member.aggregator]
+            if len(servers) != 1:
+                expected = f"true for one member: {method} has one aggregation server"
+                raise InvalidSetting("member.aggregator", f"true for {len(servers)}", expected)
+        if node.aggregator and node.client:
+            expected = f"one of the two: {method} has one aggregation server, which has no data"
+            raise InvalidSetting("node.client and node.aggregator", "true", expected)
+        if node.aggregator and self.roster is None and node.max_share < 1:
+            expected = f"1: the aggregation server of {method} is given whole updates"
+            raise InvalidSetting("node.max_share", node.max_share, expected)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -134,24 +162,27 @@ class NodeSettings(Table):
                 member = parts["roster"].member(parts["node"].name)
                 parts["node"] = _as_in_roster(parts["node"], found["node"], member)
             settings = cls(**parts, path=path, origins=origins)
-        settings.agreement(1024 * settings.shards)  # the model's size is not known yet
+        settings.agreement(1024 * settings.parts.plan.shards)  # the model's size is not known yet
         return settings
 
     @contextmanager
-    def _located(self) -> Iterator[None]:
+    def _named(self) -> Iterator[None]:
         """Name the keys of ``node.toml`` where the agreement has names of its own."""
-        with located(self.path, self.origins):
-            try:
-                yield
-            except InvalidSetting as wrong:
-                name = f"federation.{wrong.name}"
-                if " " in wrong.name:  # no key, but what follows from several
-                    name = wrong.name
-                if wrong.name in _RULE_OPTIONS:
-                    name = f"federation.rule_options.{wrong.name}"
-                if wrong.name == "n":
-                    name = "the model's number of parameters"
-                raise InvalidSetting(name, wrong.value, wrong.expected) from None
+        try:
+            yield
+        except InvalidSetting as wrong:
+            name, method = f"federation.{wrong.name}", self.federation.method
+            if " " in wrong.name:  # no key, but what follows from several
+                name = wrong.name
+            elif (
+                method != ERIS.name and method in METHODS and wrong.name in method_settings(method)
+            ):
+                name = f"federation.method_options.{wrong.name}"
+            elif wrong.name in _RULE_OPTIONS:
+                name = f"federation.rule_options.{wrong.name}"
+            elif wrong.name == "n":
+                name = "the model's number of parameters"
+            raise InvalidSetting(name, wrong.value, wrong.expected) from None
 
     # -- what follows -------------------------------------------------------------------------
 
@@ -180,12 +211,25 @@ class NodeSettings(Table):
         return self.federation.shards or self.start_with
 
     @cached_property
+    def parts(self) -> Composition:
+        """What the method is made of, for as many clients as begin; who they are, views say."""
+        with self._named():
+            ours, shards = (
+                self.federation,
+                self.shards if self.federation.method == ERIS.name else 1,
+            )
+            parts = ours.parts(self.start_with, shards)
+            return ours.parts(max(1, self.start_with - 1)) if parts.central else parts
+
+    @property
     def secure(self) -> SecureSums | None:
         """What is agreed on secure sums, if there are any."""
-        try:
-            return self.federation.secure()
-        except InvalidSetting as wrong:
-            raise InvalidSetting(f"federation.{wrong.name}", wrong.value, wrong.expected) from None
+        return self.parts.secure
+
+    @property
+    def usual_clients(self) -> int:
+        """Clients that begin, if all do that can."""
+        return max(1, self.start_with - 1) if self.parts.central else self.start_with
 
     @property
     def min_included(self) -> int:
@@ -199,19 +243,19 @@ class NodeSettings(Table):
     @property
     def quorum(self) -> int:
         """Clients without which a segment is not closed at the deadline."""
-        usual = max(self.min_included, self.start_with // 2 + 1)
+        usual = max(self.min_included, self.usual_clients // 2 + 1)
         return self.federation.quorum or usual
 
     def agreement(self, n: int, initial_digest: str = "") -> Settings:
         """What the members agree on, for a model of ``n`` coordinates and its digest."""
         ours = self.federation
         same = ("close_after", "catch_up_after", "retry_every", "history", "seed", "name")
-        with self._located():
+        with located(self.path, self.origins), self._named():
             agreed = Settings(
                 n=n,
-                plan=RandomPlan(self.shards),
+                plan=self.parts.plan,
                 rule=ours.server_rule(),
-                scheme=self._scheme(),
+                scheme=self.parts.scheme,
                 secure=self.secure,
                 noise=self._noise(),
                 non_finite="refuse" if ours.epsilon is None else "zero",
@@ -260,27 +304,28 @@ class NodeSettings(Table):
         """Clients that one sum may hold, where there is noise."""
         return self.federation.most_clients or self.start_with
 
-    def _scheme(self) -> Scheme:
-        """How segments travel."""
-        kept = self.federation.kept_fraction
-        compressor = None if kept is None else RandP(kept)
-        ours = self.federation
-        return scheme_for(
-            compressor, basis=ours.basis, limit=ours.limit, mask_groups=ours.mask_groups
-        )
-
-    def _segment_size(self, n: int) -> int:
+    def _segment_size(self, n: int) -> int | None:
         """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
 
         Beyond that a round's beginning and end, in which results do not flow yet or only they do,
-        cost more than small messages save.
+        cost more than small messages save. A scheme of whole shards has none to say.
         """
-        usual = segment_length(-(-n // self.shards), None)
+        if self.parts.scheme.whole_shards:
+            return None
+        usual = segment_length(-(-n // self.parts.plan.shards), None)
         return min(usual, math.ceil(MESSAGE_VALUES / (self.federation.kept_fraction or 1)))
 
     def charter(self, agreed: Settings) -> str:
-        """The agreement, how long it is to last and how many members begin, as canonical text."""
-        also = {"rounds": self.federation.rounds, "start_with": self.start_with}
+        """The agreement, how long it is to last and how many members begin, as canonical text; and
+        the method, with all its settings where they are not keys of their own."""
+        ours = self.federation
+        also: dict[str, Any] = {
+            "rounds": ours.rounds,
+            "start_with": self.start_with,
+            "method": ours.method,
+        }
+        if ours.method != ERIS.name:
+            also["method_options"] = method_settings(ours.method) | dict(ours.method_options)
         return json.dumps(json.loads(agreed.canonical) | also, sort_keys=True)
 
     def message_bytes(self, agreed: Settings) -> int:
@@ -289,7 +334,7 @@ class NodeSettings(Table):
         It has model, reference and the rule's slots at four bytes a coordinate; the rest has room.
         """
         vectors, given = 2 + len(agreed.rule.initial), self.limits.message_bytes
-        largest = segment_length(max(shard_sizes(agreed)), agreed.segment_size)
+        largest = agreed.segment_length(max(shard_sizes(agreed)))
         needed = largest * vectors * 4 + (64 << 10)
         if given is not None and given < needed:
             with located(self.path, self.origins):
