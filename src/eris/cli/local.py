@@ -29,7 +29,7 @@ def local(
         int | None, typer.Option(min=1, help="Training images a node, of MNIST; default 500.")
     ] = None,
     method: Annotated[
-        str, typer.Option(help="Aggregating method, as `eris methods` names it.")
+        str, typer.Option(help="Method, as `eris methods` names it.")
     ] = "eris",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
@@ -77,6 +77,7 @@ def local(
     \b
     eris local 5
     eris local 6 --method fedavg-wc --set clusters=16
+    eris local 6 --method el --set degree=3
     eris local 6 --method fedavg-ldp --set epsilon=10
     eris local 8 --epsilon 8 --clip 0.5
     eris local 8 --epsilon 8 --clip 0.5 --sampling-rate 0.25

@@ -58,6 +58,9 @@ class Shatter(GossipMethod):
     owner_secret: int | None = field(default=None, repr=False)
     privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "shatter"
+    carried_by_others: ClassVar[str] = (
+        "virtual nodes that run beside their owner tell by its address whose they are"
+    )
     public: ClassVar[tuple[str, ...]] = ("virtual_nodes", "degree", "chunking", "full_sharing")
     paper: ClassVar[str] = (
         "Biswas, Even, Kermarrec, Massoulié, Pires, Sharma, de Vos: Noiseless privacy-preserving "

@@ -76,9 +76,8 @@ class GossipWorld(Realm[GossipMember]):
     ) -> None:
         self.initial, self._make_member = shape.initial(seed), member
         self.method = METHODS[shape.gossip].among(shape.members)
-        public = tuple((name, getattr(self.method, name)) for name in self.method.public)
         self.settings = GossipSettings(
-            len(self.initial), shape.members, self.method.name, public, seed, 0.1,
+            len(self.initial), shape.members, self.method.name, self.method.parameters, seed, 0.1,
             model_digest(self.initial), close_after=0.9, retry_every=0.3,
         )  # fmt: skip
         self.witness = GossipWitness(self.settings, METHODS[shape.gossip], self.initial)

@@ -57,6 +57,11 @@ class GossipSettings:
     name: str = "federation"
     close_after: float = 10.0
     retry_every: float = 2.0
+    secure: ClassVar[None] = None
+    noise: ClassVar[None] = None
+    weighed: ClassVar[bool] = False
+    least_clients: ClassVar[int] = 2
+    """As of members that aggregate: sums and noise there are none, and nobody gossips alone."""
     epoch: int = field(default=EPOCH, init=False, compare=False, repr=False)
     """Of the view that its nodes are in (:meth:`in_view`)."""
 

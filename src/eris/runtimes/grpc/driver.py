@@ -21,6 +21,7 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import Limits, decode, encode
+from eris.protocol.machine import Machine
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Reveal, Snapshot
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
@@ -51,9 +52,11 @@ _log = logging.getLogger("eris.node")
 class Driver:
     """One member at work; :meth:`run` lasts until training is over."""
 
+    member: Member  # its calls are any machine's; what is noted is of one that aggregates
+
     def __init__(
         self,
-        member: Member,
+        member: Machine,
         learner: Learner,
         transport: Transport,
         journal: Journal,
@@ -64,7 +67,8 @@ class Driver:
         privacy: NodePrivacy | None = None,
         noise: PerSampleNoise | None = None,
     ) -> None:
-        self.member, self.learner, self.transport = member, learner, transport
+        self.member = member  # type: ignore[assignment]
+        self.learner, self.transport = learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.keys, self.privacy, self.noise = keys, privacy, noise
         self.omissions = Omissions()
@@ -196,12 +200,11 @@ class Driver:
 
     def _send(self, out: Sequence[Outgoing]) -> None:
         view = self.member.agreement.view
-        stayed = self.member.node.stayed
+        stayed = self.member.take_stayed()
         # Words with noise are not written down: on a stolen disk they are without masks.
         if self.recorder is not None and self.privacy is None:
             for own in stayed:
                 self.recorder.sent(time.time(), (self.member.me,), encode(own))
-        stayed.clear()
         for outgoing in out:
             data, message = encode(outgoing.message), outgoing.message
             if self.recorder is not None:
@@ -450,6 +453,15 @@ class Driver:
         if named is not None:
             told = {"round": header.round, "segment": header.key, "closed": named.hex()}
             self.journal.write("answered", **told)
+
+    def figures(self) -> dict[str, Any]:
+        """What a status counts of this kind of member."""
+        node = self.member.node
+        return {
+            "contributions_left_out": node.client.left_out.count_of_all,
+            "noise_off": None if node.replica.gauge is None else node.replica.gauge.off,
+            "results_applied": self.results_applied,
+        }
 
     def _totals(self) -> tuple[int, int]:
         counters = self.transport.counters.values()

@@ -18,6 +18,8 @@ from eris.files import tidy
 from eris.protocol.authority.directory import NotAMember, OldKeys
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
+from eris.protocol.gossip.peer import GossipSettings
+from eris.protocol.machine import Machine
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
 from eris.protocol.secure.sending import SecureSender
@@ -28,6 +30,7 @@ from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
+from eris.runtimes.grpc.gossip import GossipDriver, gossip_member, rehearse_gossip
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.keys import NodeKeys, keep_memory_off_disk
@@ -81,17 +84,20 @@ class NetworkNode:
         if self.agreed.noise is not None and settings.node.client:
             check_learner(self.learner, self.agreed.noise, self.initial)
         self._samples = 0
-        if self.agreed.scheme.weighed and settings.node.client:
+        if self.agreed.weighed and settings.node.client:
             self._samples = learners.declared_samples(self.learner)
         self._noise: SecretNoise | None = None
-        local = settings.parts.privacy
+        local = None if settings.gossip is not None else settings.parts.privacy
         if local is not None and settings.node.client:
             rounds = settings.federation.rounds
             self._noise = local_noise(local, rounds, self.learner)
             event(_log, logging.INFO, "noise", sigma=self._noise.sigma, clip=local.clip,
                   epsilon=local.epsilon, delta=local.delta, calibration=local.calibration,
                   rounds=rounds)  # fmt: skip
-        rehearse(self.agreed)
+        if isinstance(self.agreed, GossipSettings):
+            rehearse_gossip(settings, self.agreed)
+        else:
+            rehearse(self.agreed)
         self._privacy: NodePrivacy | None = None
         self._keys: NodeKeys | None = None
         self.address = settings.address
@@ -251,11 +257,16 @@ class NetworkNode:
 
     def _believed(self, standing: Standing) -> Standing:
         """What the authority says, with the keys alone that this node has found right."""
-        if self.agreed.scheme.weighed and any(one.view.samples is None for one in standing.views):
+        if self.agreed.weighed and any(one.view.samples is None for one in standing.views):
             raise ErisError("the authority gives views without samples, which weigh clients here")
         return standing if self._keys is None else self._keys.checked(standing)
 
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
+        around = self._around(joined)
+        if isinstance(self.agreed, GossipSettings):
+            gossiping = gossip_member(self.settings, self.agreed, joined, self.initial)
+            self._checkpoints.restore(gossiping, self.learner)
+            return GossipDriver(gossiping, *around)
         member = Member(
             self.agreed,
             joined.standing,
@@ -267,26 +278,21 @@ class NetworkNode:
         )
         del self.initial  # as large as the model, and no longer needed
         self._checkpoints.restore(member, self.learner)
-        recorder = None
-        if self.settings.observe.record:
-            recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
         sender = member.node.client.sender
         if self._privacy is not None and isinstance(sender, SecureSender):
             views = joined.standing.views
             self._privacy.attach(sender, self._memory.run, views, self.journal)
+        return Driver(member, *around, keys=self._keys, privacy=self._privacy, noise=self._noise)
+
+    def _around(self, joined: Joined) -> tuple[Any, ...]:
+        """What a driver moves a member with."""
+        recorder = None
+        if self.settings.observe.record:
+            recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
         training = self.settings.training
-        return Driver(
-            member,
-            self.learner,
-            self._transport,
-            self.journal,
-            Health(training.most_failures, training.slow_after, training.time_limit),
-            recorder,
-            Limits(message_bytes=self.settings.message_bytes(self.agreed)),
-            self._keys,
-            self._privacy,
-            self._noise,
-        )
+        health = Health(training.most_failures, training.slow_after, training.time_limit)
+        limits = Limits(message_bytes=self.settings.message_bytes(self.agreed))
+        return self.learner, self._transport, self.journal, health, recorder, limits
 
     async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:
         """Keep the lease, and fetch permits and views as they are needed."""
@@ -457,10 +463,11 @@ class NetworkNode:
         return None
 
 
-def _reached(member: Member, authority: EpochAuthority) -> int:
+def _reached(member: Machine, authority: EpochAuthority) -> int:
     """The round to tell the authority; with a roster whose note is lost, 0 until it can be written
     anew, and then at least what has to be in it."""
-    if isinstance(authority, RosterAuthority) and authority.lost:
+    lost = isinstance(authority, RosterAuthority) and authority.lost
+    if lost and isinstance(member, Member):
         return 0 if member.ownership.unsure else max(member.round, member.ownership.abstain_through)
     return member.round
 
