@@ -254,7 +254,7 @@ class NodeSettings(Table):
     @property
     def secure(self) -> SecureSums | None:
         """What is agreed on secure sums, if there are any."""
-        return self.parts.secure
+        return None if self.gossip is not None else self.parts.secure
 
     @property
     def usual_clients(self) -> int:
