@@ -127,7 +127,7 @@ class Authority:
     def join(self, host: int, mark: Mark | None, keys: KeyStatement | None = None) -> Joined | None:
         """Take a host in, or back in; None while the directory does not answer."""
         shape, name = self.shape, self.shape.name(host)
-        stated = {} if keys is None else {"keys": keys}
+        stated: dict[str, Any] = {} if keys is None else {"keys": keys}
         return self._asked(
             lambda directory: directory.join(
                 self._clock(), name=name, fingerprint=name, address=name, charter="{}", mark=mark,

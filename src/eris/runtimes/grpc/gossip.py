@@ -10,24 +10,31 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from eris.core.vectors import Vector
 from eris.protocol.authority.standing import Joined
-from eris.protocol.codec import decode, encode
+from eris.protocol.codec import Limits, decode, encode
 from eris.protocol.gossip.member import GossipMember
 from eris.protocol.gossip.peer import GossipSettings, Nodes
 from eris.protocol.messages import Share
 from eris.protocol.round.ending import Phase
 from eris.runtimes.grpc.driver import Driver
+from eris.runtimes.grpc.health import Health
+from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.logs import event
+from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.settings import NodeSettings
+from eris.runtimes.grpc.transport import Transport
+from eris.training.trainer import Learner
 
 _log = logging.getLogger("eris.node")
 
 
+Around: TypeAlias = tuple[Learner, Transport, Journal, Health, Recorder | None, Limits]
+"""What a driver moves a member with."""
 SIZE = 4096
 """Coordinates of the rehearsed model, where the real one has more."""
 

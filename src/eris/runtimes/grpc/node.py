@@ -30,7 +30,7 @@ from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
-from eris.runtimes.grpc.gossip import GossipDriver, gossip_member, rehearse_gossip
+from eris.runtimes.grpc.gossip import Around, GossipDriver, gossip_member, rehearse_gossip
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
 from eris.runtimes.grpc.keys import NodeKeys, keep_memory_off_disk
@@ -80,7 +80,7 @@ class NetworkNode:
         place = settings.path.absolute().parent
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
         self.initial = learners.initial_model(self.learner)
-        self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
+        self.agreed = settings.agreed(len(self.initial), model_digest(self.initial))
         if self.agreed.noise is not None and settings.node.client:
             check_learner(self.learner, self.agreed.noise, self.initial)
         self._samples = 0
@@ -284,7 +284,7 @@ class NetworkNode:
             self._privacy.attach(sender, self._memory.run, views, self.journal)
         return Driver(member, *around, keys=self._keys, privacy=self._privacy, noise=self._noise)
 
-    def _around(self, joined: Joined) -> tuple[Any, ...]:
+    def _around(self, joined: Joined) -> Around:
         """What a driver moves a member with."""
         recorder = None
         if self.settings.observe.record:

@@ -186,7 +186,7 @@ class NodeSettings(Table):
                 parts["node"] = _as_in_roster(parts["node"], found["node"], member)
             settings = cls(**parts, path=path, origins=origins)
         shards = 1 if settings.gossip is not None else settings.parts.plan.shards
-        settings.agreement(1024 * shards)  # the model's size is not known yet
+        settings.agreed(1024 * shards)  # the model's size is not known yet
         return settings
 
     @contextmanager
@@ -276,14 +276,18 @@ class NodeSettings(Table):
         usual = max(self.min_included, self.usual_clients // 2 + 1)
         return self.federation.quorum or usual
 
-    def agreement(self, n: int, initial_digest: str = "") -> Agreed:
+    def agreed(self, n: int, initial_digest: str = "") -> Agreed:
         """What the members agree on, for a model of ``n`` coordinates and its digest."""
+        if self.gossip is None:
+            return self.agreement(n, initial_digest)
+        with located(self.path, self.origins), self._named():
+            gossiping = self._gossiping(self.gossip, n, initial_digest)
+            self.gossip.nodes(gossiping)  # refuses a model that is too small
+        return gossiping
+
+    def agreement(self, n: int, initial_digest: str = "") -> Settings:
+        """The same of members that aggregate."""
         ours = self.federation
-        if self.gossip is not None:
-            with located(self.path, self.origins), self._named():
-                agreed_on = self._gossiping(self.gossip, n, initial_digest)
-                self.gossip.nodes(agreed_on)  # refuses a model that is too small
-                return agreed_on
         same = ("close_after", "catch_up_after", "retry_every", "history", "seed", "name")
         with located(self.path, self.origins), self._named():
             agreed = Settings(
