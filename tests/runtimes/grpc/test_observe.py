@@ -21,7 +21,8 @@ from eris.runtimes.grpc.observe import MOST_REQUESTS, NodeState, Status, StatusS
 SEEN = NodeState(
     name="anna", phase="training", ready=True, round=7, epoch=2, members=5, peers_connected=4,
     bytes_sent={"ben": 1000, "cleo": 2000}, bytes_received={"ben": 30}, queue_bytes={"cleo": 5},
-    messages_refused=3, contributions_left_out=2, results_applied=21, shares_mixed=8, shares_missed=6, shares_late=9, checkpoint_age_seconds=1.5,
+    messages_refused=3, contributions_left_out=2, results_applied=21,
+    shares_mixed=8, shares_missed=6, shares_late=9, checkpoint_age_seconds=1.5,
     training_failures=4, keys_refused=1, training_for_seconds=12.5, training_seconds=0.25,
     left_out_alone={"ben": 3},
 )  # fmt: skip
