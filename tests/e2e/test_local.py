@@ -73,6 +73,46 @@ def test_local_trains_a_users_code_and_says_where_everything_is(tmp_path: Path) 
     assert "deep/nodes is there already" in wrong
 
 
+def test_a_method_with_a_server_has_a_node_more_which_aggregates(tmp_path: Path) -> None:
+    quadratic = ("--trainer", "eris.testing.quadratic:Quadratic", "--rounds", "3")
+    method = ("--method", "fedavg-wc", "--set", "clusters=16")
+    code, said, wrong = eris("local", "3", *quadratic, *method, cwd=tmp_path)
+    assert code == 0, said + wrong
+    assert "epoch 1 from round 1: shard 0 server" in said
+    assert "bit for bit: yes (SHA-256" in said
+    roles = {
+        name: NodeSettings.load(tmp_path / "runs" / "local" / name / "node.toml").node
+        for name in (*node_names(3), "server")
+    }
+    assert [name for name, node in roles.items() if node.aggregator] == ["server"]
+    assert [name for name, node in roles.items() if node.client] == node_names(3)
+
+
+def test_init_writes_the_roles_of_a_method_with_a_server(tmp_path: Path) -> None:
+    common = (
+        "--start-with",
+        "4",
+        "--method",
+        "priprune",
+        "--set",
+        "rate=0.2",
+        "--address",
+        "h:7400",
+    )
+    for name, more in {"hub": ("--server",), "anna": ()}.items():
+        code, _, wrong = eris(
+            "node", "init", name, "--host-directory", *common, *more, cwd=tmp_path
+        )
+        assert code == 0, wrong
+    hub, anna = (NodeSettings.load(tmp_path / name / "node.toml", {}) for name in ("hub", "anna"))
+    assert (hub.node.client, hub.node.aggregator, hub.node.max_share) == (False, True, 1.0)
+    assert (anna.node.client, anna.node.aggregator) == (True, False)
+    assert anna.federation.method_options == {"rate": 0.2}
+    code, _, wrong = eris("node", "init", "ben", "--host-directory", "--server", cwd=tmp_path)
+    assert code == 2
+    assert "--server is True; expected nothing with eris" in wrong
+
+
 def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
     code, _, wrong = eris("local", "3", "--trainer", "nowhere:make", cwd=tmp_path)
     assert code == 2
@@ -86,6 +126,12 @@ def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
     [
         (["--kept", "1.5"], "kept_fraction is 1.5; expected a number in (0, 1]"),
         (["--samples", "60000"], "60000"),
+        (["--method", "shatter"], "method is 'shatter'; expected an aggregating one: nodes do not"),
+        (["--method", "soteriafl"], "another one where members may fail: a reference per client"),
+        (["--method", "fedavg", "--kept", "0.2"], "--kept is 0.2; expected nothing beside --m"),
+        (["--method", "fedavg-wc", "--set", "clusters"], "--set is 'clusters'; expected KEY=VALUE"),
+        (["--method", "fedavg-wc", "--set", "clusters=1"], "clusters is 1; expected 2 to"),
+        (["--set", "kept=1"], "setting of eris is 'kept'; expected one of basis, clip, colluders"),
         (["--samples", "5", "--trainer", "mine:make"], "--samples is 5; expected nothing beside"),
         (["--option", "city"], "--option is 'city'; expected KEY=VALUE"),
         (["--epsilon", "8"], "nodes is 3; expected at least 5: noise is shared in secure sums"),

@@ -13,6 +13,7 @@ from support.same_bytes import PATIENT, ROUNDS, over_grpc, simulated
 MODES: dict[str, dict[str, Any]] = {
     "plain": {"federation.segment_size": 50},
     "dsc": {"federation.kept_fraction": 0.2},
+    "quantised": {"federation.compressor": "qsgd:16"},
     "rotated": {"federation.kept_fraction": 0.1, "federation.basis": "rotated"},
 }
 

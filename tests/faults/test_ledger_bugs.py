@@ -18,7 +18,7 @@ from support.bugs import catch
 
 FORGOTTEN = (
     "has two results|has two views|but the round belongs to|has two states|no progress|"
-    "but has published in round|to which no result has led"
+    "but has published in round|to which no result has led|contributed two contents"
 )
 """What a federation comes to in which two directories have decided."""
 

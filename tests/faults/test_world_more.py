@@ -8,7 +8,10 @@ import pytest
 
 from eris.testing import soak
 from eris.testing.found import kept
+from eris.testing.shape import Shape
 from eris.testing.soak import OPEN, Tally, main, run_seeds
+from eris.testing.weather import Trouble
+from eris.testing.world import World
 
 CHUNK = 50
 
@@ -18,6 +21,13 @@ def test_the_laws_hold_in_more_worlds(first: int) -> None:
     tally = run_seeds(first, first + CHUNK - 1)
     assert tally.findings == {}
     assert [kind for kind in OPEN if not tally.struck[kind]] == []
+
+
+def test_the_laws_hold_where_one_member_alone_may_aggregate() -> None:
+    """Whatever goes wrong, nobody takes over from it and training comes to its end."""
+    served = Shape(members=4, clients_only=3, shards=1, max_share=1.0, rounds=12)
+    for seed in range(12):
+        World(seed, kinds=frozenset(Trouble), shape=served).run()
 
 
 def test_a_campaign_ends_after_enough_faulted_rounds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,12 +127,11 @@ class Authority:
     def join(self, host: int, mark: Mark | None, keys: KeyStatement | None = None) -> Joined | None:
         """Take a host in, or back in; None while the directory does not answer."""
         shape, name = self.shape, self.shape.name(host)
-        stated: dict[str, Any] = {} if keys is None else {"keys": keys}
         return self._asked(
             lambda directory: directory.join(
                 self._clock(), name=name, fingerprint=name, address=name, charter="{}", mark=mark,
                 client=shape.is_client(host), aggregator=shape.is_aggregator(host),
-                max_share=shape.max_share, **stated,
+                max_share=shape.max_share, keys=keys,
             )
         )  # fmt: skip
 

@@ -57,6 +57,13 @@ def test_differences_are_told_by_the_names_of_the_file(tmp_path: Path) -> None:
         of('kept_fraction = 0.02\nbasis = "rotated"'),
         of('kept_fraction = 0.02\nbasis = "coordinates"'),
     ) == ['federation.basis is "rotated" here, "coordinates" in the federation']
+    assert differences(of('compressor = "qsgd:16"'), of('compressor = "natural"')) == [
+        'federation.compressor is "qsgd:16" here, "natural" in the federation'
+    ]
+    assert differences(of('compressor = "qsgd:16"'), of("kept_fraction = 0.1")) == [
+        'federation.compressor is "qsgd:16" here, not set in the federation',
+        "federation.kept_fraction is not set here, 0.1 in the federation",
+    ]
     few = 'kept_fraction = 0.006\nrule = "fedavgm"\nlimit = '
     assert differences(of(few + "0.3"), of(few + "0.5")) == [
         "federation.limit is 0.3 here, 0.5 in the federation"
@@ -114,6 +121,7 @@ def test_every_agreed_setting_is_in_the_charter(
 ) -> None:
     other = {
         "name": '"x"', "rounds": "9", "seed": "1", "shards": "2", "kept_fraction": "0.5",
+        "compressor": '"qsgd:16"',
         "rule": '"fednova"', "rule_options": "{ learning_rate = 0.5 }", "min_included": "2",
         "quorum": "4", "close_after": "1", "catch_up_after": "16", "retry_every": "1",
         "history": "2", "segment_size": "7", "value_range": "1", "basis": '"coordinates"',

@@ -220,7 +220,7 @@ def federation_values(
     }
     if METHOD not in (method or {}):
         values["federation.secure_sums"] = usual_secure_sums(members)
-        if kept != 1:
+        if kept != 1 and "federation.compressor" not in (method or {}):
             values["federation.kept_fraction"] = kept
     return values | dict(method or {})
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
+from eris.core.compress import COMPRESSORS, RandP
 from eris.core.rules import RULES
 
 LONGEST_CHARTER = 48 * 1024
@@ -18,6 +19,7 @@ MOST_LINES = 20
 """Differences that are spelled out."""
 _LONGEST_VALUE = 80
 SECURE = "secure_sums"
+COMPRESSOR, _OF_COMPRESSORS = "scheme.compressor.kind", "scheme.compressor."
 
 _NAMES = {
     "plan.shards": "federation.shards",
@@ -44,6 +46,7 @@ _NAMES = {
 _DECIDE_NOISE = {"noise.epsilon", "noise.delta", "noise.protects", "noise.clip",
                  "noise.sampling_rate", "rounds", "min_included", "start_with", SECURE,
                  "secure.colluders"}  # fmt: skip
+_COMPRESSORS = {kind.__name__: name for name, kind in COMPRESSORS.items() if kind is not RandP}
 _KINDS = {kind.__name__: name for name, kind in RULES.items()}
 _KINDS |= {"Masked": "coordinates", "Rotated": "rotated", "Grouped": "rotated"}
 """Parts by the words that ``node.toml`` has for them."""
@@ -89,7 +92,11 @@ def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _worded(flat: dict[str, object]) -> dict[str, object]:
-    """Secure sums and noise in the words that ``node.toml`` has for them."""
+    """Secure sums, noise and compressors in the words that ``node.toml`` has for them."""
+    if (name := _COMPRESSORS.get(str(flat.get(COMPRESSOR)))) is not None:
+        del flat[COMPRESSOR]
+        numbers = [str(flat.pop(key)) for key in sorted(flat) if key.startswith(_OF_COMPRESSORS)]
+        flat["compressor"] = ":".join([name, *numbers])
     need, seats = (flat.pop(f"secure.threshold.{name}", None) for name in ("need", "seats"))
     kinds = re.compile(r"(secure|noise)\..*kind$")
     rest = {key: value for key, value in flat.items() if not kinds.match(key)}
@@ -109,6 +116,8 @@ def _telling(keys: list[str], noisy: bool) -> list[str]:
         follows.add("initial")  # models of two sizes cannot be equal
     if "scheme.compressor.kept_fraction" in keys:
         follows |= {"scheme.kind", "scheme.compressor.kind"}
+    if "compressor" in keys:
+        follows |= {"scheme.kind", COMPRESSOR}
     if "scheme.groups" in keys:
         follows.add("scheme.kind")  # rotated, in groups
     if "start_with" in keys:

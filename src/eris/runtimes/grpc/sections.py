@@ -25,7 +25,9 @@ from eris.runtimes.grpc.addresses import LOOPBACK, dialled, endpoint
 from eris.runtimes.grpc.pem import checked_name
 from eris.tables import UNSET, Table, check_settings, setting
 
-AS_IN_ERIS = ("kept_fraction", "basis", "limit", "mask_groups", "ring_bytes", "colluders")
+AS_IN_ERIS = (
+    "kept_fraction", "compressor", "basis", "limit", "mask_groups", "ring_bytes", "colluders",
+)  # fmt: skip
 """Keys of [federation] that ERIS has under the same names."""
 OF_ERIS = {
     *AS_IN_ERIS, "shards", "secure_sums", "epsilon", "delta", "protects", "clip", "sampling_rate",
@@ -157,6 +159,10 @@ class FederationTable(Table):
     kept_fraction: float | None = setting(
         "Share of the coordinates that travel (rand-p).",
         default=None, empty="no compression", example=0.05,
+    )  # fmt: skip
+    compressor: str | None = setting(
+        "Another way to make updates small: qsgd:LEVELS, uniform:BITS, natural or rand-k:COUNT.",
+        default=None, empty="none, or rand-p by kept_fraction", example="qsgd:16",
     )  # fmt: skip
     basis: Literal["coordinates", "rotated"] | None = setting(
         "What kept_fraction is a share of: the model's coordinates, with shifted compression, or "
@@ -295,10 +301,10 @@ class FederationTable(Table):
     def parts(self, clients: int, shards: int = 1) -> Composition:
         """What the method is made of for so many clients, and for eris shards; or why nodes cannot
         carry it."""
-        method: Method | GossipMethod
         if self.method == ERIS.name:
             same = {name: getattr(self, name) for name in AS_IN_ERIS}
-            method = ERIS(aggregators=shards, secure=self.secure_sums, **same)
+            options = {"aggregators": shards, "secure": self.secure_sums, **same}
+            method = create(self.method, **options)
         else:
             method = self._named()
         if isinstance(method, GossipMethod):

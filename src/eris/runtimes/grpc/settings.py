@@ -157,8 +157,8 @@ class NodeSettings(Table):
             return
         if self.roster is not None:
             servers = [member for member in self.roster.members if member.aggregator]
-            if len(servers) != 1:
-                expected = f"true for one member: {method} has one aggregation server"
+            if len(servers) != 1 or servers[0].client:
+                expected = f"true for one member without data: {method} has one aggregation server"
                 raise InvalidSetting("member.aggregator", f"true for {len(servers)}", expected)
         if node.aggregator and node.client:
             expected = f"one of the two: {method} has one aggregation server, which has no data"
