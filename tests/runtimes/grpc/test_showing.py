@@ -31,7 +31,7 @@ def member_of() -> Member:
 
 
 def driver_of(member: Member, health: Health, privacy: object = None) -> Any:
-    driver = SimpleNamespace(
+    driver: Any = SimpleNamespace(
         member=member, health=health, complete=Event(), results_applied=0, training_seconds=0.0,
         transport=SimpleNamespace(counters={}), keys=None, privacy=privacy,
         omissions=Omissions(),
