@@ -16,7 +16,7 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-nodes test-browser test-processors check format proto fuzz faults soak soak-secure soak-encrypted kills kills-secure test-hosts test-large data bench \
+.PHONY: help setup demo test test-nodes test-browser test-processors check format proto fuzz faults soak soak-secure soak-encrypted soak-gossip kills kills-secure test-hosts test-large data bench \
         bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction bench-enccluster audits clean
 
 help: ## What can be made
@@ -74,6 +74,9 @@ soak-secure: setup ## The same with secure sums and members that lie about them,
 
 soak-encrypted: setup ## The same with encrypted sums and members that lie about them, for 5,000 faulted rounds
 	$(BIN)/python -m eris.testing.soak --encrypted --rounds 5000
+
+soak-gossip: setup ## The same where members gossip, for 20,000 faulted rounds
+	$(BIN)/python -m eris.testing.soak --gossip --rounds 20000
 
 kills: setup ## Real nodes, killed at random moments, over 30 runs
 	$(BIN)/python -m eris.testing.kills --runs 30

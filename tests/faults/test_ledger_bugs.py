@@ -95,7 +95,7 @@ def test_a_member_that_does_not_keep_what_it_was_told(monkeypatch: pytest.Monkey
     """Caught by: one result a segment and round, one view an epoch."""
     stop = Host.stop
 
-    def stop_and_forget(self: Host) -> None:
+    def stop_and_forget(self: Host[Any]) -> None:
         stop(self)
         self.mark = None
 

@@ -218,7 +218,7 @@ class Scene(World):
     def _prepare(self) -> None:
         """Nobody starts by itself."""
 
-    def spread(self, seat: Host, said: Outgoing, arrive: Callable[[Host], None]) -> None:
+    def spread(self, seat: Host[Any], said: Outgoing, arrive: Callable[[Host[Any]], None]) -> None:
         """What is said stays on its way."""
         message = twisted(said.message) if seat.lying else said.message
         for receiver in (self.seats[to] for to in said.to):
@@ -241,11 +241,11 @@ class Scene(World):
 
     # -- words --------------------------------------------------------------------------------
 
-    def _hosts(self, names: Iterable[str]) -> list[Host]:
+    def _hosts(self, names: Iterable[str]) -> list[Host[Any]]:
         chosen = list(names)
         return self.hosts if chosen == ["all"] else [self._host(name) for name in chosen]
 
-    def _host(self, name: str) -> Host:
+    def _host(self, name: str) -> Host[Any]:
         names = [self.shape.name(host.number) for host in self.hosts]
         if name not in names:
             raise SceneError(f"no member {name!r}; expected one of {', '.join(names)}")

@@ -28,9 +28,7 @@ def local(
     samples: Annotated[
         int | None, typer.Option(min=1, help="Training images a node, of MNIST; default 500.")
     ] = None,
-    method: Annotated[
-        str, typer.Option(help="Aggregating method, as `eris methods` names it.")
-    ] = "eris",
+    method: Annotated[str, typer.Option(help="Method, as `eris methods` names it.")] = "eris",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
     ] = None,
@@ -77,6 +75,7 @@ def local(
     \b
     eris local 5
     eris local 6 --method fedavg-wc --set clusters=16
+    eris local 6 --method el --set degree=3
     eris local 6 --method fedavg-ldp --set epsilon=10
     eris local 8 --epsilon 8 --clip 0.5
     eris local 8 --epsilon 8 --clip 0.5 --sampling-rate 0.25
@@ -183,7 +182,9 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
 
     outcome = FederationOutcome.of(federation, rounds)
     console.print(outcome.nodes())
-    if outcome.finished:
+    if outcome.finished and outcome.gossips:
+        console.print("Every node has a model of its own.")
+    elif outcome.finished:
         console.print(f"All nodes have the same model, bit for bit: {outcome.verdict}")
     for problem in outcome.problems:
         console.print(f"[bold red]problem:[/] {escape(problem)}", soft_wrap=True)
@@ -200,4 +201,4 @@ def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
         for name in federation.names:
             path = shlex.quote(str(federation.folder / name / "node.toml"))
             say(f"  eris node start {path} &", console=console)
-    return outcome.finished and outcome.equal and not outcome.problems
+    return outcome.finished and (outcome.gossips or outcome.equal) and not outcome.problems

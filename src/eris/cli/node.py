@@ -51,9 +51,7 @@ def init(
     ] = None,
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "our-federation",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 100,
-    method: Annotated[
-        str, typer.Option(help="Aggregating method, as `eris methods` names it.")
-    ] = "eris",
+    method: Annotated[str, typer.Option(help="Method, as `eris methods` names it.")] = "eris",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
     ] = None,
@@ -138,7 +136,7 @@ def start(settings: Settings) -> None:
     """
     from eris.data.cache import cache_root
     from eris.runtimes.grpc.logs import configure
-    from eris.runtimes.grpc.node import serve
+    from eris.runtimes.grpc.serving import serve
     from eris.runtimes.grpc.settings import NodeSettings
 
     loaded = NodeSettings.load(settings)

@@ -70,6 +70,19 @@ def check_degree(nodes: int, degree: int) -> None:
         raise InvalidSetting("degree", degree, expected)
 
 
+def possible_degree(nodes: int, degree: int) -> int:
+    """The degree next to one that is wanted that a graph of so many nodes can have.
+
+    >>> [possible_degree(nodes, 3) for nodes in (2, 3, 4, 5, 6)]
+    [1, 2, 3, 2, 3]
+    """
+    fits = min(degree, nodes - 1)
+    if nodes * fits % 2:
+        fits += 1 if fits == 1 else -1
+    check_degree(nodes, fits)
+    return fits
+
+
 @lru_cache(maxsize=8)
 def regular_graph(nodes: int, degree: int, seed: int, round: int = 0, step: int = 0) -> Graph:
     """A random graph in which every node has ``degree`` neighbours, for one step of one round.

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from eris.core.errors import InvalidSetting, require
 from eris.core.vectors import Vector
-from eris.methods.method import GossipMethod, Nodes
+from eris.methods.method import GossipMethod
 from eris.protocol.gossip.accumulating import AccumulatingNeighbour, AccumulatingPeer
-from eris.protocol.gossip.peer import GossipSettings, Neighbour
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Nodes
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from dataclasses import replace
 from functools import partial
+from typing import Self
 
 from eris.core.errors import InvalidSetting
+from eris.core.graphs import possible_degree
 from eris.core.vectors import Vector
-from eris.methods.method import GossipMethod, Nodes
+from eris.methods.method import GossipMethod
 from eris.protocol.gossip.mixing import Mixing, MixingPeer
-from eris.protocol.gossip.peer import GossipSettings
+from eris.protocol.gossip.peer import GossipSettings, Nodes
 
 
 class MixingMethod(GossipMethod):
@@ -27,6 +30,17 @@ class MixingMethod(GossipMethod):
     def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
         """A node's machine, which can be moved by its messages as well."""
         return MixingPeer(settings, member, initial, self.mixing(settings))
+
+
+class RegularMixing(MixingMethod):
+    """A method whose graphs are regular: every node has ``degree`` neighbours."""
+
+    degree: int
+
+    def among(self, nodes: int) -> Self:
+        """With the degree that a graph of so many nodes can have."""
+        fits = possible_degree(nodes, self.degree)
+        return replace(self, degree=fits)  # type: ignore[type-var]
 
 
 def simulated_secret(purpose: str, seed: int) -> int:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from eris.core.graphs import connected_regular_graph
-from eris.methods.assembling import MixingMethod
+from eris.methods.assembling import RegularMixing
 from eris.protocol.gossip.mixing import Mixing
 from eris.protocol.gossip.peer import GossipSettings
 
 
 @dataclass(frozen=True)
-class DPSGD(MixingMethod):
+class DPSGD(RegularMixing):
     """Every node has ``degree`` neighbours, the same ones in every round.
 
     A neighbour that is not heard in a round leaves its weight to the node itself.

@@ -11,13 +11,13 @@ from functools import partial
 from typing import ClassVar
 
 from eris.core.graphs import check_degree, regular_graph
-from eris.methods.assembling import MixingMethod
+from eris.methods.assembling import RegularMixing
 from eris.protocol.gossip.mixing import Mixing
 from eris.protocol.gossip.peer import GossipSettings
 
 
 @dataclass(frozen=True)
-class EpidemicLearning(MixingMethod):
+class EpidemicLearning(RegularMixing):
     """Every node has ``degree`` neighbours, others in every round.
 
     The new model is the plain mean of the node's own and of those that arrived.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Protocol, Self
 
 from eris.core.errors import InvalidSetting, require
 from eris.core.shards import ShardPlan
 from eris.core.vectors import Vector
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Nodes, Peer
 from eris.protocol.schemes import Dense, Scheme
 from eris.protocol.secure.noise_terms import Level
 from eris.protocol.secure.terms import SecureSums
@@ -49,19 +49,6 @@ class Method(Protocol):
 
 
 @dataclass(frozen=True)
-class Nodes:
-    """The machines of members that gossip: ``build(member, initial)`` makes one.
-
-    Behind the nodes that train come virtual ones, each at one of ``owners``. They are numbered and
-    nothing else: who owns whom is in no name, message or setting.
-    """
-
-    phases: int
-    build: Callable[[int, Vector], Peer]
-    owners: tuple[int, ...] = field(default=(), repr=False)
-
-
-@dataclass(frozen=True)
 class GossipComposition:
     """A method's parts where every node has a model of its own.
 
@@ -91,11 +78,29 @@ class GossipMethod(ABC):
     paper: ClassVar[str]
     public: ClassVar[tuple[str, ...]]
     """Settings that all nodes agree on; whatever else it has is a node's secret."""
+    carried_by_others: ClassVar[str] = ""
+    """Why members that may fail cannot run it, if they cannot."""
     privacy: LocalPrivacy | None = None
+
+    def with_secrets(self, draw: Callable[[], int]) -> Self:
+        """The method with secrets of one node, where it has some that are not given."""
+        names = {item.name for item in fields(self) if item.name.endswith("_secret")}  # type: ignore[arg-type]
+        missing = {name: draw() for name in names if getattr(self, name) is None}
+        return replace(self, **missing)  # type: ignore[type-var]
+
+    @property
+    def parameters(self) -> tuple[tuple[str, int | float | str | bool], ...]:
+        """Its public settings, as nodes agree on them."""
+        kinds = {name: type(getattr(type(self), name)) for name in self.public}  # 1 means 1.0
+        return tuple((name, kind(getattr(self, name))) for name, kind in kinds.items())
 
     @abstractmethod
     def nodes(self, settings: GossipSettings) -> Nodes:
         """The machines of nodes that agree on this; refuses settings that cannot be."""
+
+    def among(self, nodes: int) -> Self:
+        """The method where only so many nodes are there, of those that it was agreed for."""
+        return self
 
     @abstractmethod
     def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
@@ -110,9 +115,7 @@ class GossipMethod(ABC):
         samples: Sequence[int],
     ) -> GossipComposition:
         """The parts for these clients and a model of ``n`` coordinates."""
-        kinds = {name: type(getattr(type(self), name)) for name in self.public}  # 1 means 1.0
-        public = tuple((name, kind(getattr(self, name))) for name, kind in kinds.items())
-        settings = GossipSettings(n, len(names), self.name, public, seed, learning_rate)
+        settings = GossipSettings(n, len(names), self.name, self.parameters, seed, learning_rate)
         nodes = self.nodes(settings)
         if len(samples) != len(names) or min(samples, default=1) < 1:
             raise InvalidSetting("samples", tuple(samples), "a positive number for every node")

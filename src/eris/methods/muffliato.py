@@ -14,13 +14,13 @@ from typing import ClassVar
 
 from eris.core.errors import require
 from eris.core.graphs import check_degree, regular_graph
-from eris.methods.assembling import MixingMethod, check_secret, simulated_secret
+from eris.methods.assembling import RegularMixing, check_secret, simulated_secret
 from eris.protocol.gossip.mixing import Mixing, Noise
 from eris.protocol.gossip.peer import GossipSettings
 
 
 @dataclass(frozen=True)
-class Muffliato(MixingMethod):
+class Muffliato(RegularMixing):
     """``sigma`` is the noise on every coordinate of the model that a node sends first.
 
     The default is the low level that Shatter's authors ran on CIFAR-10; with 0.05 their training

@@ -15,9 +15,9 @@ from eris.core.errors import require
 from eris.core.graphs import check_degree
 from eris.core.vectors import Vector
 from eris.methods.assembling import check_secret, simulated_secret
-from eris.methods.method import GossipMethod, Nodes
+from eris.methods.method import GossipMethod
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.gossip.peer import GossipSettings, Neighbour, Peer
+from eris.protocol.gossip.peer import GossipSettings, Neighbour, Nodes, Peer
 from eris.protocol.gossip.virtual import (
     PHASES,
     RealNode,
@@ -58,6 +58,9 @@ class Shatter(GossipMethod):
     owner_secret: int | None = field(default=None, repr=False)
     privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "shatter"
+    carried_by_others: ClassVar[str] = (
+        "virtual nodes that run beside their owner tell by its address whose they are"
+    )
     public: ClassVar[tuple[str, ...]] = ("virtual_nodes", "degree", "chunking", "full_sharing")
     paper: ClassVar[str] = (
         "Biswas, Even, Kermarrec, Massoulié, Pires, Sharma, de Vos: Noiseless privacy-preserving "

@@ -19,7 +19,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.rules import TrimmedMean
 from eris.core.shardmap import Route, ShardMap
 from eris.core.vectors import Indices, Vector
-from eris.protocol.authority.standing import Scheduled
+from eris.protocol.authority.standing import Epochs, Scheduled
 from eris.protocol.codec import MOST_SAMPLE_STEPS
 from eris.protocol.messages import Header
 from eris.protocol.schemes.halves import Halves
@@ -75,7 +75,7 @@ class Segment:
         self._route.scatter(vector, values)
 
 
-class Agreement:
+class Agreement(Epochs):
     """Settings and view of a federation, and what follows from them.
 
     ``majority``: whether a result needs most clients of its view, as on a network. ``founding`` are
@@ -101,7 +101,7 @@ class Agreement:
             raise InvalidSetting("trim", rule.trim, expected)
         settings.scheme.check_view(view)
         self.settings, self._majority, self.founding = settings, majority, founding
-        self._views: tuple[Scheduled, ...] = (Scheduled(view, 1),)
+        super().__init__((Scheduled(view, 1),))
         self._layouts: dict[int, dict[Key, Segment]] = {}
         self._routes: tuple[int, Route] | None = None
         self.keys = tuple(self.segments(1))
@@ -111,7 +111,7 @@ class Agreement:
     def in_view(self, view: View) -> Agreement:
         """The same settings in the view of another epoch; what was derived is shared."""
         other = copy.copy(self)
-        other._views = (Scheduled(view, 1),)
+        other.schedule((Scheduled(view, 1),))
         other.coding = copy.copy(self.coding)
         other.coding.agreement = other
         return other
@@ -120,31 +120,6 @@ class Agreement:
     def halves(self) -> Halves:
         """How members send, collect and answer."""
         return self.coding if self.settings.secure is None else SecureHalves(self)
-
-    @property
-    def view(self) -> View:
-        """The newest view."""
-        return self._views[-1].view
-
-    def view_at(self, round: int) -> View:
-        """The view that holds in a round."""
-        for scheduled in reversed(self._views):
-            if scheduled.from_round <= round:
-                return scheduled.view
-        return self._views[0].view
-
-    @property
-    def newest_from(self) -> int:
-        """The first round of the newest view."""
-        return self._views[-1].from_round
-
-    def knows(self, round: int) -> bool:
-        """Whether the view of a round is known: a newcomer is not told of all that have been."""
-        return self._views[0].from_round <= round
-
-    def schedule(self, views: Sequence[Scheduled]) -> None:
-        """Go by these views from now on, in the order of their epochs."""
-        self._views = tuple(views)
 
     def enough(self, round: int) -> int:
         """Clients that a result of a round needs: as many as were agreed, and where members may be

@@ -103,6 +103,16 @@ class Settings:
         return 0 if self.keyed else None
 
     @property
+    def weighed(self) -> bool:
+        """Whether views declare the samples of clients."""
+        return self.scheme.weighed
+
+    @property
+    def least_clients(self) -> int:
+        """Clients without which nothing can be published."""
+        return max(self.quorum, self.min_included)
+
+    @property
     def places(self) -> int:
         """The coordinates of what is cut, sent and replicated (:meth:`Scheme.places`)."""
         return self.scheme.places(self.n)

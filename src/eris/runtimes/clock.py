@@ -19,20 +19,22 @@ from typing import Any, Generic, TypeVar
 from numpy.typing import NDArray
 
 from eris.protocol.codec import decode, encode
+from eris.protocol.machine import Machine
 from eris.protocol.messages import Message, Outgoing
 from eris.protocol.round.giving import Job
-from eris.protocol.round.member import Member
 from eris.protocol.transcript import Record
+
+M = TypeVar("M", bound=Machine)
 
 
 @dataclass
-class Seat:
+class Seat(Generic[M]):
     """Where a member runs: a clock, a disk, and the member itself while it is up."""
 
     number: int
     offset: float = 0.0
     rate: float = 1.0
-    member: Member | None = None
+    member: M | None = None
     disk: dict[str, NDArray[Any]] | None = None
     stored: int = 0
     """The round that the member was in when it was last stored."""
@@ -60,10 +62,10 @@ class Seat:
         self.training, self.ticks_at = None, float("inf")
 
 
-S = TypeVar("S", bound=Seat)
+S = TypeVar("S", bound=Seat[Any])
 
 
-class Clock(ABC, Generic[S]):
+class Clock(ABC, Generic[S, M]):
     """The time of a world, and what moves the members in it."""
 
     store_every = 1
@@ -91,7 +93,7 @@ class Clock(ABC, Generic[S]):
     # -- what a world is like -----------------------------------------------------------------
 
     @abstractmethod
-    def train(self, seat: S, member: Member, job: Job) -> None:
+    def train(self, seat: S, member: M, job: Job) -> None:
         """A member has a new job."""
 
     @abstractmethod
@@ -102,18 +104,18 @@ class Clock(ABC, Generic[S]):
     def ask(self, seat: S) -> None:
         """A member wants to hear from the authority over epochs."""
 
-    def said(self, member: Member, record: Record, message: Message) -> None:
+    def said(self, member: M, record: Record, message: Message) -> None:
         """A member says something, whoever hears it; what stays with it counts, too."""
 
-    def moved(self, seat: S, member: Member) -> None:
+    def moved(self, seat: S, member: M) -> None:
         """Something has happened to a member; it may have stopped by now."""
 
     # -- moving members -----------------------------------------------------------------------
 
     def move(self, seat: S, out: Sequence[Outgoing]) -> None:
         """Do what a member wants done after something has happened to it."""
-        member = seat.member
-        assert member is not None
+        assert seat.member is not None
+        member: M = seat.member
         clock = seat.clock(self.now)
         self.send(seat, out)
         while seat.member is member and (more := member.pull(clock)) is not None:
@@ -134,7 +136,7 @@ class Clock(ABC, Generic[S]):
             member.renewal_due = False
             self.ask(seat)
 
-    def _tick(self, seat: S, member: Member) -> None:
+    def _tick(self, seat: S, member: M) -> None:
         if seat.member is member:
             seat.ticks_at = float("inf")
             self.move(seat, member.tick(seat.clock(self.now) + 1e-9))
@@ -143,10 +145,9 @@ class Clock(ABC, Generic[S]):
 
     def send(self, seat: S, out: Sequence[Outgoing]) -> None:
         """Say what a member wants said, unless it stops in the middle of a sentence."""
-        member = seat.member
-        assert member is not None
-        kept = [Outgoing((member.me,), message) for message in member.node.stayed]
-        member.node.stayed.clear()
+        assert seat.member is not None
+        member: M = seat.member
+        kept = [Outgoing((member.me,), message) for message in member.take_stayed()]
         told = [
             (Record(self.now, member.me, outgoing.to, encode(outgoing.message)), outgoing.message)
             for outgoing in (*kept, *out)

@@ -35,7 +35,7 @@ RETRIES = 8
 
 
 @dataclass
-class Berth(Seat):
+class Berth(Seat[Member]):
     """Where a member of a simulation runs."""
 
     acted: int = 0
@@ -50,7 +50,7 @@ class Berth(Seat):
         super().stop()
 
 
-class EventEngine(Clock[Berth]):
+class EventEngine(Clock[Berth, Member]):
     """Members of an aggregating federation, each with a clock, a disk and faults of its own.
 
     >>> import numpy as np

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.core.errors import ErisError
+from eris.testing.gossip_world import GossipWorld
 from eris.testing.shape import Shape
 from eris.testing.weather import FINAL, Incident, Trouble
 from eris.testing.world import World
@@ -36,8 +37,12 @@ class Case:
     why: str = ""
     """What was wrong, for people."""
 
-    def world(self, **machines: Any) -> World:
+    def world(self, **machines: Any) -> World | GossipWorld:
         """The world, before anything has happened in it; ``machines`` may be others."""
+        if self.shape is not None and self.shape.gossip:
+            return GossipWorld(
+                self.seed, shape=self.shape, kinds=self.kinds, incidents=self.incidents, **machines
+            )
         return World(
             self.seed, shape=self.shape, kinds=self.kinds, incidents=self.incidents, **machines
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -20,8 +20,7 @@ from eris.protocol.enccluster.shares import KeyShare
 from eris.protocol.round.member import Member
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.secure.vault import Vault
-from eris.protocol.settings import Settings
-from eris.runtimes.clock import Seat
+from eris.runtimes.clock import M, Seat
 from eris.testing.shape import Shape
 
 LEASE = 2.0
@@ -40,7 +39,7 @@ class AnswerDisk:
 
 
 @dataclass
-class Host(Seat):
+class Host(Seat[M]):
     """A machine, and what it has noted for the authority."""
 
     up: bool = False
@@ -66,16 +65,17 @@ class Host(Seat):
     """How often it was brought back with its memory."""
     answers: AnswerDisk = field(default_factory=AnswerDisk)
     """What it has answered about encrypted sums."""
-    _image: Seat | None = None
+    _image: Seat[M] | None = None
 
     def written(self) -> bytes:
         """All that is on its disk."""
         stored = b"".join(value.tobytes() for value in (self.disk or {}).values())
         return stored + b"".join(s.statement + s.data for s in self.answers.written.values())
 
-    def take_up(self, member: Member) -> None:
+    def take_up(self, member: M) -> None:
         """A member begins here; it goes on from what is stored."""
-        self.member, sender = member, member.node.client.sender
+        self.member = member
+        sender = member.node.client.sender if isinstance(member, Member) else None
         if isinstance(sender, EncryptingSender):
             sender.keep(self.answers.written, self.answers.write)
         if self.disk is not None:
@@ -132,27 +132,25 @@ class Authority:
     def __init__(
         self,
         shape: Shape,
-        settings: Settings,
+        sizes: Sequence[int],
         start_with: int,
         clock: Callable[[], float],
         make: type[Directory] = Directory,
     ) -> None:
-        shard_map = settings.shard_map()
-        sizes = [shard_map.size(shard) for shard in range(shard_map.shards)]
         self.shape, self._clock, self._make = shape, clock, make
         self._terms: dict[str, Any] = {
-            "charter": "{}", "sizes": sizes, "start_with": start_with, "lease": LEASE,
+            "charter": "{}", "sizes": list(sizes), "start_with": start_with, "lease": LEASE,
             "least_clients": shape.enough if shape.cautious else 1,
         }  # fmt: skip
-        if settings.keyed:
-            self._terms["seats"] = settings.seats
+        if shape.keyed:
+            self._terms["seats"] = 0 if shape.sums is None else shape.sums.threshold.seats
         self.starts = 0
         """How often the directory has been started."""
         self._newest: list[dict[str, Any]] | None = None
         self.directory: Directory | None = None
         self.roster: tuple[Scheduled, ...] = ()
         if shape.roster:
-            self.roster = (Scheduled(shape.roster_view(sizes), 1),)
+            self.roster = (Scheduled(shape.roster_view(list(sizes)), 1),)
         else:
             self._found()
 
@@ -255,7 +253,7 @@ class Authority:
 
     # -- a roster -----------------------------------------------------------------------------
 
-    def consult(self, host: Host, round: int) -> Standing:
+    def consult(self, host: Host[Any], round: int) -> Standing:
         """What may be published is noted on the host's own disk before it is."""
         if host.joined is not None:
             host.ledger = max(host.ledger, round + LOOKAHEAD)

@@ -72,6 +72,8 @@ class Shape:
     """What is encrypted: ``clusters``, or ``weights``."""
     coding: MappingCoding = "packed"
     """How the mapping to such clusters travels."""
+    gossip: str = ""
+    """The method by which members gossip; empty where they aggregate."""
 
     @classmethod
     def drawn(cls, seed: int) -> Self:
@@ -146,6 +148,14 @@ class Shape:
             return 8 * self.shards
         return (2 if self.segment_size else 1) * CLUSTERED * self.shards
 
+    @classmethod
+    def gossiping(cls, seed: int) -> Self:
+        """The shape that belongs to a seed where members gossip, by one method after another."""
+        methods = ("d-psgd", "el", "muffliato", "q-dpsgd-1", "ako")
+        drawn = cls.drawn(seed)
+        rounds = 3 * drawn.rounds  # some of them after the storm
+        return replace(drawn, helpers=0, rounds=rounds, gossip=methods[seed % len(methods)])
+
     @property
     def sums(self) -> SecureSums | None:
         """What is agreed on about sums."""
@@ -153,6 +163,11 @@ class Shape:
             return None
         threshold = Threshold.parse(self.secure)
         return SecureSums(threshold, self.ring_bytes, total_samples=MOST_SAMPLES)
+
+    @property
+    def keyed(self) -> bool:
+        """Whether members have keys that a view states."""
+        return self.secure != "none" or self.encrypted != "none"
 
     @property
     def clients(self) -> int:

@@ -69,7 +69,11 @@ class Tally:
         return "\n".join(lines)
 
 
-def run_seeds(first: int, last: int, sums: Sums = "open") -> Tally:
+Kind = Literal["any", "secure", "encrypted", "gossip"]
+"""Which worlds: members that aggregate, with secure or encrypted sums alone, or that gossip."""
+
+
+def run_seeds(first: int, last: int, kind: Kind = "any") -> Tally:
     """The worlds of some seeds, both ends included.
 
     >>> run_seeds(3, 4).findings
@@ -77,7 +81,7 @@ def run_seeds(first: int, last: int, sums: Sums = "open") -> Tally:
     """
     tally = Tally(first, last)
     for seed in range(first, last + 1):
-        world = _case(seed, sums).world()
+        world = _case(seed, kind).world()
         try:
             world.run()
         except Exception as error:  # whatever it is, the seed repeats it
@@ -90,20 +94,24 @@ def run_seeds(first: int, last: int, sums: Sums = "open") -> Tally:
     return tally
 
 
-def _case(seed: int, sums: Sums) -> Case:
-    if sums == "open":
-        return Case(seed)
-    shape = Shape.secured(seed) if sums == "secure" else Shape.encrypting(seed)
-    return Case(seed, shape, MASKED)
+def _case(seed: int, kind: Kind) -> Case:
+    match kind:
+        case "secure":
+            return Case(seed, Shape.secured(seed), MASKED)
+        case "encrypted":
+            return Case(seed, Shape.encrypting(seed), MASKED)
+        case "gossip":
+            return Case(seed, Shape.gossiping(seed), OPEN)
+    return Case(seed)
 
 
-def _batch(sums: Sums, first: int) -> Tally:
-    return run_seeds(first, first + BATCH - 1, sums)
+def _batch(kind: Kind, first: int) -> Tally:
+    return run_seeds(first, first + BATCH - 1, kind)
 
 
 def soak(
     rounds: int, first: int = 0, jobs: int = 1, advance: Callable[[int], object] = int,
-    *, sums: Sums = "open",
+    *, kind: Kind = "any",
 ) -> Tally:  # fmt: skip
     """Worlds from seed ``first`` on until ``rounds`` faulted rounds have passed, or Ctrl-C.
 
@@ -111,7 +119,7 @@ def soak(
     """
     total = Tally(first, first - 1)
     with suppress(KeyboardInterrupt):  # what was seen until then counts
-        for tally in _tallies(first, jobs, partial(_batch, sums)):
+        for tally in _tallies(first, jobs, partial(_batch, kind)):
             total.add(tally)
             advance(tally.faulted)
             if total.faulted >= rounds or len(total.findings) >= MOST_FINDINGS:
@@ -145,10 +153,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=0, help="of the worlds")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--found", type=Path, default=FOUND, help="worlds that once broke a law")
-    which = parser.add_mutually_exclusive_group()
-    for name in ("secure", "encrypted"):
-        which.add_argument(f"--{name}", dest="sums", action="store_const", const=name,
-                           default="open", help=f"only worlds with {name} sums")  # fmt: skip
+    only = parser.add_mutually_exclusive_group()
+    worlds = {"secure": "with secure sums", "encrypted": "with encrypted sums",
+              "gossip": "whose members gossip"}  # fmt: skip
+    for name, what in worlds.items():
+        only.add_argument(f"--{name}", dest="kind", action="store_const", const=name,
+                          default="any", help=f"only worlds {what}")  # fmt: skip
     wanted = parser.parse_args(arguments)
     try:
         again = replay(wanted.found)
@@ -162,9 +172,9 @@ def main(arguments: list[str] | None = None) -> int:
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("faulted rounds", total=wanted.rounds)
         advance = partial(progress.advance, task)
-        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, sums=wanted.sums)
+        tally = soak(wanted.rounds, wanted.first_seed, wanted.jobs, advance, kind=wanted.kind)
     for seed, finding in tally.findings.items():
-        case = shrunk(_case(seed, wanted.sums))
+        case = shrunk(_case(seed, wanted.kind))
         keep(case, wanted.found)
         print(f"{finding}\n  shrunk: {case.line()}")
     print(tally)

@@ -312,7 +312,7 @@ builds on the state after round 2. Kinds of trouble:
             parser.error(f"--kinds names {unknown[0].lower()}; expected some of {kinds}")
         case = replace(case, kinds=frozenset(Trouble[name] for name in names))
     world, lines = case.world(), list[str]()
-    if wanted.trace:
+    if wanted.trace and isinstance(world, World):
         world.witness = Trace(world, lines.append)
     verdict = "all laws held"
     try:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from eris.core.noise import PrivacyClaim, epsilon
 from eris.experiments.federations.processes import LocalFederation
 from eris.protocol.agreement import Agreement
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.secure import noising
 from eris.protocol.secure.charges import Charges
 from eris.protocol.secure.noise import NoiseKeys, next_chain_key
@@ -85,7 +86,7 @@ def included(federation: LocalFederation, name: str) -> list[frozenset[str]]:
 
 
 def residue(
-    agreed: Settings, model: NDArray[np.float32], sets: Sequence[frozenset[str]]
+    agreed: Settings | GossipSettings, model: NDArray[np.float32], sets: Sequence[frozenset[str]]
 ) -> tuple[NDArray[np.float64], float]:
     """What means over these sets hold beside the clipped updates, and its expected size."""
     noise = agreed.noise
@@ -238,6 +239,7 @@ def test_the_same_updates_and_keys_give_the_bits_of_the_simulator(
     monkeypatch.setattr(Vault, "chain_key", key)
     federation, nodes, _ = trained(tmp_path, rounds=1, sampling_rate=rate, epsilon=1.0)
     agreed = nodes[0].agreed
+    assert isinstance(agreed, Settings)
     view = View.serverless(list(NAMES), aggregators=5)
     trainers = Trainers([FixedRows(name, n=N) for name in NAMES])
     simulated = Stations([Cohort(Agreement(agreed, view), np.zeros(N, np.float32), trainers)])

@@ -21,7 +21,8 @@ from eris.runtimes.grpc.observe import MOST_REQUESTS, NodeState, Status, StatusS
 SEEN = NodeState(
     name="anna", phase="training", ready=True, round=7, epoch=2, members=5, peers_connected=4,
     bytes_sent={"ben": 1000, "cleo": 2000}, bytes_received={"ben": 30}, queue_bytes={"cleo": 5},
-    messages_refused=3, contributions_left_out=2, results_applied=21, checkpoint_age_seconds=1.5,
+    messages_refused=3, contributions_left_out=2, results_applied=21,
+    shares_mixed=8, shares_missed=6, shares_late=9, checkpoint_age_seconds=1.5,
     training_failures=4, keys_refused=1, training_for_seconds=12.5, training_seconds=0.25,
     left_out_alone={"ben": 3},
 )  # fmt: skip
@@ -68,7 +69,8 @@ def test_metrics_are_those_of_the_observation() -> None:
         "eris_results_applied_total": 21, "eris_checkpoint_age_seconds": 1.5,
         "eris_training_seconds": 0.25, "eris_training_for_seconds": 12.5,
         "eris_training_failures_total": 4, "eris_keys_refused_total": 1, "eris_phase{training}": 1,
-        "eris_left_out_alone{ben}": 3,
+        "eris_left_out_alone{ben}": 3, "eris_shares_mixed_total": 8,
+        "eris_shares_missed_total": 6, "eris_shares_late_total": 9,
     }  # fmt: skip
     types = {family.name: family.type for family in text_string_to_metric_families(body)}
     assert types["eris_bytes_sent"] == "counter"

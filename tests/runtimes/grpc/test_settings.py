@@ -339,7 +339,7 @@ def test_a_roster_too_small_for_the_agreement_is_refused(tmp_path: Path) -> None
     ("federation", "node", "said"),
     [
         ('method = "fedag"', "", "federation.method is 'fedag'; expected one of .*mean 'fedavg'"),
-        ('method = "shatter"', "", "federation.method is 'shatter'; expected an aggregating one"),
+        ('method = "shatter"', "", "federation.method is 'shatter'; expected another one"),
         ('method = "soteriafl"', "", "federation.method is 'soteriafl'; expected another one where "
          "members may fail: a reference per client does not survive its client"),
         ('method = "fedavg-wc"\nmethod_options = { clutsers = 16 }', "aggregator = false",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from eris.protocol.round.member import Member
 from eris.protocol.round.roles import MOST_REFUSALS
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
+from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.health import Health
 from eris.runtimes.grpc.observe import StatusServer, shown
 from eris.runtimes.grpc.omissions import Omissions
@@ -29,11 +31,13 @@ def member_of() -> Member:
 
 
 def driver_of(member: Member, health: Health, privacy: object = None) -> Any:
-    return SimpleNamespace(
+    driver: Any = SimpleNamespace(
         member=member, health=health, complete=Event(), results_applied=0, training_seconds=0.0,
         transport=SimpleNamespace(counters={}), keys=None, privacy=privacy,
         omissions=Omissions(),
     )  # fmt: skip
+    driver.figures = partial(Driver.figures, driver)
+    return driver
 
 
 def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:

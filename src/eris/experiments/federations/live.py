@@ -325,4 +325,6 @@ def owned(view: Note) -> str:
     >>> owned({"owners": ["anna", "ben", "nobody"]})
     'shard 0 anna, 1 ben, 2 nobody'
     """
+    if not view["owners"]:
+        return f"{len(view['clients'])} members gossip"
     return "shard " + ", ".join(f"{shard} {owner}" for shard, owner in enumerate(view["owners"]))

@@ -37,7 +37,8 @@ class Figures:
         for round, note in notes.items():
             view = board.view_at(round)
             shards = view["owners"].count(name) if view else 0
-            seen[shards] = max(seen.get(shards, 0.0), note["seen"])
+            if "seen" in note:  # where members gossip there are no shards to see
+                seen[shards] = max(seen.get(shards, 0.0), note["seen"])
         sent, received = ([note[way] for note in notes.values()] for way in ("sent", "received"))
         return cls(
             len(notes),
@@ -79,6 +80,11 @@ class FederationOutcome:
         """What was wrong with the nodes' training, a line a node."""
         rows = self.board.rows.items()
         return [f"{name}: {row.problem}" for name, row in rows if row.problem]
+
+    @property
+    def gossips(self) -> bool:
+        """Whether every node has a model of its own: there are no owners."""
+        return not any(view["owners"] for view in self.board.views.values())
 
     @property
     def equal(self) -> bool:

@@ -255,7 +255,8 @@ def has_server(clients: int, method: Mapping[str, Any]) -> bool:
     words = {key.removeprefix("federation."): value for key, value in method.items()}
     if METHOD not in method:
         return False
-    return FederationTable(name="local", rounds=1, **words).parts(clients).central
+    table = FederationTable(name="local", rounds=1, **words)
+    return table.gossip() is None and table.parts(clients).central
 
 
 def role_values(server: bool) -> dict[str, Any]:

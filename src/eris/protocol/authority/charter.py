@@ -108,7 +108,7 @@ def _telling(keys: list[str], noisy: bool) -> list[str]:
     follows = {"noise.rounds"}
     options = [key for key in keys if key.startswith("method_options.")]
     if "method" in keys or options:
-        parts = ("plan.", "scheme.", "secure.", "noise.")
+        parts = ("plan.", "scheme.", "secure.", "noise.", "parameters.")
         follows |= {key for key in keys if key.startswith(parts)} | {SECURE, "segment_size"}
     if "method" in keys:
         follows |= {*options, "min_included", "quorum", "non_finite"}
@@ -120,6 +120,8 @@ def _telling(keys: list[str], noisy: bool) -> list[str]:
         follows |= {"scheme.kind", COMPRESSOR}
     if "scheme.groups" in keys:
         follows.add("scheme.kind")  # rotated, in groups
+    if "start_with" in keys:
+        follows.add("nodes")  # of those who gossip
     follows.add("scheme.shift")  # of the basis and the limit
     if SECURE in keys:
         follows |= {key for key in keys if key.startswith("secure.")}

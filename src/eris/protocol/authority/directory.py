@@ -71,13 +71,13 @@ KEPT_VIEWS = 8
 class Directory:
     """The one authority over a federation's epochs.
 
-    ``sizes`` are the shards' sizes; the first view is made once ``start_with`` members are here; a
-    member is away after ``lease`` seconds of silence. With fewer than ``least_clients``, or nobody
-    who may own a shard, nothing can be published: there is no new view until they are back, for
-    every one costs rounds. A view has at most ``most_clients``; who joins beyond them follows. With
-    ``seats``, a number, members join with keys, and views have them; for secure sums it says how
-    many help each shard. Where clients are ``weighed``, they join with their samples, which views
-    declare. ``central``: one member alone may aggregate.
+    ``sizes`` are the shards' sizes, none where members gossip; the first view is made once
+    ``start_with`` members are here; a member is away after ``lease`` seconds of silence. With fewer
+    than ``least_clients``, or nobody who may own a shard, nothing can be published: there is no new
+    view until they are back, for every one costs rounds. A view has at most ``most_clients``; who
+    joins beyond them follows. With ``seats``, a number, members join with keys, and views have
+    them; for secure sums it says how many help each shard. Where clients are ``weighed``, they join
+    with their samples, which views declare. ``central``: one member alone may aggregate.
     ``entropy`` are random characters that nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
@@ -106,8 +106,8 @@ class Directory:
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
             raise InvalidSetting("charter", f"{charter[:40]}…", f"at most {LONGEST_CHARTER} bytes")
-        if not sizes or min(sizes) < 1:
-            raise InvalidSetting("sizes", sizes, "at least one shard, none empty")
+        if min(sizes, default=1) < 1:
+            raise InvalidSetting("sizes", sizes, "shards of which none is empty")
         if not 1 <= start_with <= MOST_MEMBERS:
             raise InvalidSetting("start_with", start_with, f"1 to {MOST_MEMBERS} members")
         if not 0 < lease < math.inf:

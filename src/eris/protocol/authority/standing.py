@@ -7,6 +7,7 @@ results of two owners, whatever clocks and networks do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eris.protocol.authority.history import Mark
@@ -22,6 +23,43 @@ class Scheduled:
 
     view: View
     from_round: int
+
+
+class Epochs:
+    """The views that a member knows of, in the order of their epochs."""
+
+    def __init__(self, views: Sequence[Scheduled]) -> None:
+        self.schedule(views)
+
+    def schedule(self, views: Sequence[Scheduled]) -> None:
+        """Go by these views from now on."""
+        self._views = tuple(views)
+
+    @property
+    def view(self) -> View:
+        """The newest view."""
+        return self._views[-1].view
+
+    def view_at(self, round: int) -> View:
+        """The view that holds in a round."""
+        for scheduled in reversed(self._views):
+            if scheduled.from_round <= round:
+                return scheduled.view
+        return self._views[0].view
+
+    def begins(self, round: int) -> list[int]:
+        """A round, or the first one whose view is known, and where later views begin."""
+        first = max(round, self._views[0].from_round)
+        return [first, *(one.from_round for one in self._views if one.from_round > first)]
+
+    @property
+    def newest_from(self) -> int:
+        """The first round of the newest view."""
+        return self._views[-1].from_round
+
+    def knows(self, round: int) -> bool:
+        """Whether the view of a round is known: a newcomer is not told of all that have been."""
+        return self._views[0].from_round <= round
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,11 @@ class AccumulatingPeer:
             message, source, header.segment, lambda payload: self._read(payload, header.shard)
         )
 
+    def awaited(self, phase: int) -> frozenset[int]:
+        """The peers whose partitions are not here yet."""
+        others = frozenset(range(self.settings.nodes)) - {self.me}
+        return others - self._turns.sources(phase)
+
     def turn(self, phase: int) -> list[Outgoing]:
         """Apply what the peers sent."""
         total, nothing = np.zeros(self.settings.n), np.zeros(self.settings.n, np.float32)

@@ -106,6 +106,10 @@ class MixingPeer:
         expect_chunk(message, 0)
         self._turns.hold(message, source, header.segment, self._read)
 
+    def awaited(self, phase: int) -> frozenset[int]:
+        """The neighbours of a step whose models are not here yet."""
+        return frozenset(self._neighbours(phase)) - self._turns.sources(phase)
+
     def turn(self, phase: int) -> list[Outgoing]:
         """Mix what was received into the model, then send it on if there is another step."""
         received = self._turns.advance(phase)

@@ -8,6 +8,7 @@ a phase are delivered before anyone takes its turn.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -36,6 +37,8 @@ class GossipSettings:
 
     ``nodes`` members train; ``seed`` is public and decides graphs and chunks. ``parameters`` are
     the public settings of the method. Secrets (of noise, of who owns a virtual node) are not here.
+    Where members may fail, a node waits ``close_after`` seconds for what is missing of a phase and
+    asks for it every ``retry_every``.
 
     >>> GossipSettings(n=10, nodes=1, method="el")
     Traceback (most recent call last):
@@ -52,6 +55,17 @@ class GossipSettings:
     initial: str = ""
     """SHA-256 of the model everyone starts from, in hexadecimal; empty: not checked."""
     name: str = "federation"
+    close_after: float = 10.0
+    retry_every: float = 2.0
+    secure: ClassVar[None] = None
+    noise: ClassVar[None] = None
+    keyed: ClassVar[bool] = False
+    seats: ClassVar[None] = None
+    weighed: ClassVar[bool] = False
+    least_clients: ClassVar[int] = 2
+    """As of members that aggregate: sums and noise there are none, and nobody gossips alone."""
+    epoch: int = field(default=EPOCH, init=False, compare=False, repr=False)
+    """Of the view that its nodes are in (:meth:`in_view`)."""
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -62,12 +76,18 @@ class GossipSettings:
             raise InvalidSetting("seed", self.seed, "an integer from 0 to 2**64 - 1")
         if not 0 < self.learning_rate < math.inf:
             raise InvalidSetting("learning_rate", self.learning_rate, "a finite number above 0")
+        for name in ("close_after", "retry_every"):
+            if not 0 < getattr(self, name) < math.inf:
+                expected = "a positive number of seconds"
+                raise InvalidSetting(name, getattr(self, name), expected)
 
     @cached_property
     def canonical(self) -> str:
         """The agreement as text, the same for the same agreement."""
-        text = asdict(self) | {"kind": "gossip", "learning_rate": float(self.learning_rate)}
-        return json.dumps(text, sort_keys=True)
+        numbers = ("learning_rate", "close_after", "retry_every")
+        text = asdict(self) | {name: float(getattr(self, name)) for name in numbers}
+        del text["epoch"]
+        return json.dumps(text | {"kind": "gossip"}, sort_keys=True)
 
     @cached_property
     def fingerprint(self) -> int:
@@ -92,9 +112,25 @@ class GossipSettings:
             expected = f"the agreement of members that gossip ({broken!r})"
             raise InvalidSetting("settings", f"{text[:40]}…", expected) from None
 
+    def in_view(self, nodes: int, epoch: int) -> GossipSettings:
+        """The same agreement among those who are there in an epoch, whatever model they hold;
+        messages bear its fingerprint.
+
+        >>> agreed = GossipSettings(n=10, nodes=3, method="el")
+        >>> agreed.in_view(2, epoch=4).fingerprint == agreed.fingerprint
+        True
+        """
+        other = copy.copy(self)
+        other.__dict__["fingerprint"] = self.fingerprint
+        other.__dict__.pop("canonical", None)
+        for name, value in {"nodes": nodes, "epoch": epoch, "initial": ""}.items():
+            object.__setattr__(other, name, value)
+        other.__post_init__()
+        return other
+
     def header(self, sender: int, round: int, chunk: int, step: int) -> Header:
         """The header of a share of this federation."""
-        return Header(self.fingerprint, EPOCH, sender, round, chunk, step)
+        return Header(self.fingerprint, self.epoch, sender, round, chunk, step)
 
 
 class Peer(Protocol):
@@ -110,6 +146,9 @@ class Peer(Protocol):
     def receive(self, message: Share, source: int) -> None:
         """Note a message; one that makes no sense here raises and changes nothing."""
 
+    def awaited(self, phase: int) -> frozenset[int]:
+        """Whose messages of a phase of the round are not here yet."""
+
     def turn(self, phase: int) -> list[Outgoing]:
         """All messages of ``phase`` have been delivered: fold them in, return the next phase's."""
 
@@ -122,6 +161,19 @@ class Peer(Protocol):
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a state, between rounds, to the same bits."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The machines of members that gossip: ``build(member, initial)`` makes one.
+
+    Behind the nodes that train come virtual ones, each at one of ``owners``. They are numbered and
+    nothing else: who owns whom is in no name, message or setting.
+    """
+
+    phases: int
+    build: Callable[[int, Vector], Peer]
+    owners: tuple[int, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,13 +273,17 @@ class Turns:
             (sender, payload) for (sender, _), payload in sorted_items(self.held.pop(phase, {}))
         ]
 
+    def sources(self, step: int) -> frozenset[int]:
+        """Who has brought something of a step that is yet to come."""
+        return frozenset(source for _, source in self.held.get(step, ()))
+
     def check(self, share: Share, step: int) -> None:
         """Refuse what is of another federation, round or step, or comes too late."""
         header = share.header
         if header.federation != self.settings.fingerprint:
             raise ErisError("belongs to a federation with other settings")
-        if header.epoch != EPOCH:
-            raise ErisError(f"is of epoch {header.epoch}; this node is in {EPOCH}")
+        if header.epoch != self.settings.epoch:
+            raise ErisError(f"is of epoch {header.epoch}; this node is in {self.settings.epoch}")
         if header.round != self.round:
             raise ErisError(f"is of round {header.round}; this node is in {self.round}")
         if not self.phase <= step < self.phases:

@@ -172,6 +172,12 @@ class RealNode:
             message, source, HAND_BACK, lambda payload: self.shattering.read(payload, round, chunk)
         )
 
+    def awaited(self, phase: int) -> frozenset[int]:
+        """The virtual nodes that have passed nothing on yet."""
+        if phase != HAND_BACK:
+            return frozenset()
+        return frozenset(self._virtuals) - self._turns.sources(phase)
+
     def turn(self, phase: int) -> list[Outgoing]:
         """At the end of the round, average every coordinate: 1/(count + 1) for each value."""
         received = self._turns.advance(phase)
@@ -293,6 +299,15 @@ class VirtualNode:
             header.segment,
             lambda payload: self.shattering.read(payload, header.round, header.shard),
         )
+
+    def awaited(self, phase: int) -> frozenset[int]:
+        """The owner, then the neighbours, as far as they have sent nothing yet."""
+        if phase == HAND_BACK:
+            return frozenset()
+        whose = [self._owner]
+        if phase == EXCHANGE:
+            whose = list(self.shattering.neighbours(self.me, self._turns.round))
+        return frozenset(whose) - self._turns.sources(phase)
 
     def turn(self, phase: int) -> list[Outgoing]:
         """Send the owner's chunk to the neighbours, then the neighbours' chunks to the owner."""

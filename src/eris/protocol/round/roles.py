@@ -94,6 +94,12 @@ class Node:
         """Note that a message is ignored."""
         self.refused.append(f"{type(message).__name__.lower()} from member {source}: {why}")
 
+    def take_stayed(self) -> list[Message]:
+        """Contributions to the own shards since this was last asked; they are never sent."""
+        stayed: list[Message] = [*self.stayed]
+        self.stayed.clear()
+        return stayed
+
     def close(self, now: float) -> list[Outgoing]:
         """Close the own segments that are past their deadline."""
         return self._publish(self.aggregator.tick(now))

@@ -14,12 +14,11 @@ from eris.core.errors import ErisError
 from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.secure.certified import KeyStatement
-from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryUnavailable
 from eris.runtimes.grpc.roster import Roster
-from eris.runtimes.grpc.settings import shard_sizes
+from eris.runtimes.grpc.settings import Agreed, shard_sizes
 
 LEDGER = "ledger.json"
 
@@ -34,7 +33,7 @@ class RosterAuthority:
 
     clock_offset: float | None = None
 
-    def __init__(self, roster: Roster, name: str, settings: Settings, folder: Path) -> None:
+    def __init__(self, roster: Roster, name: str, settings: Agreed, folder: Path) -> None:
         self._path = folder / LEDGER
         self.view = roster_view(roster, settings)
         self.me = self.view.members.index(name)
@@ -75,7 +74,7 @@ EpochAuthority: TypeAlias = DirectoryClient | RosterAuthority
 """The authority over epochs, as a node sees it."""
 
 
-def roster_view(roster: Roster, settings: Settings) -> View:
+def roster_view(roster: Roster, settings: Agreed) -> View:
     """The one view of a federation with a roster."""
     numbered = list(enumerate(roster.members))
     candidates = [Candidate(number, 1.0, True) for number, m in numbered if m.aggregator]

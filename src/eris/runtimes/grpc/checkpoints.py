@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from eris.core.errors import ErisError
-from eris.protocol.round.member import Member
+from eris.protocol.machine import Machine
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.logs import event
@@ -41,7 +41,7 @@ class Checkpoints:
                 "folder, or remove the file to start from the beginning"
             )
 
-    def restore(self, member: Member, learner: Learner) -> None:
+    def restore(self, member: Machine, learner: Learner) -> None:
         """Go on from it, if there is one, and if it is of the run that this node is in."""
         found = storage.load(self.path)
         if found is None:

@@ -22,12 +22,12 @@ from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import CLOSED_BYTES, Limits, decode, encode
+from eris.protocol.machine import Machine
 from eris.protocol.messages import Contribution, Outgoing, Refusal, Result, Reveal, Snapshot
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.giving import Job
 from eris.protocol.round.member import Member
 from eris.protocol.secure.wire import answered
-from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal, shown_metrics
 from eris.runtimes.grpc.keys import NodeKeys
@@ -36,7 +36,7 @@ from eris.runtimes.grpc.omissions import NAMED_AT, Omissions
 from eris.runtimes.grpc.privacy import REFUSALS, NodePrivacy
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.threads import in_thread
-from eris.runtimes.grpc.transport import Transport
+from eris.runtimes.grpc.transport import FullQueues, Transport
 from eris.training.trainer import (
     Learner,
     LocalUpdate,
@@ -52,9 +52,11 @@ _log = logging.getLogger("eris.node")
 class Driver:
     """One member at work; :meth:`run` lasts until training is over."""
 
+    member: Member  # its calls are any machine's; what is noted is of one that aggregates
+
     def __init__(
         self,
-        member: Member,
+        member: Machine,
         learner: Learner,
         transport: Transport,
         journal: Journal,
@@ -65,7 +67,8 @@ class Driver:
         privacy: NodePrivacy | None = None,
         noise: PerSampleNoise | None = None,
     ) -> None:
-        self.member, self.learner, self.transport = member, learner, transport
+        self.member = member  # type: ignore[assignment]
+        self.learner, self.transport = learner, transport
         self.journal, self.health, self.recorder, self._limits = journal, health, recorder, limits
         self.keys, self.privacy, self.noise = keys, privacy, noise
         self.omissions = Omissions()
@@ -200,7 +203,7 @@ class Driver:
 
     def _send(self, out: Sequence[Outgoing]) -> None:
         view = self.member.agreement.view
-        stayed = self.member.node.stayed
+        stayed = self.member.take_stayed()
         for own in stayed:
             if isinstance(own, Reveal):
                 self._note_answer(own)
@@ -208,7 +211,6 @@ class Driver:
         if self.recorder is not None and self.privacy is None:
             for own in stayed:
                 self.recorder.sent(time.time(), (self.member.me,), encode(own))
-        stayed.clear()
         for outgoing in out:
             data, message = encode(outgoing.message), outgoing.message
             if self.recorder is not None:
@@ -227,7 +229,10 @@ class Driver:
         """Produce contributions as fast as they can be sent."""
         while True:
             async with self.moving:
-                out = self.member.pull(self._now(), _Full(self.member, self.transport))
+                out = self.member.pull(
+                    self._now(),
+                    FullQueues(self.transport, self.member.view.members, self.member.me),
+                )
                 if out is not None:
                     self._after(out)
             if out is None:
@@ -453,6 +458,15 @@ class Driver:
             told = {"round": header.round, "segment": header.key, "closed": named.hex()}
             self.journal.write("answered", **told)
 
+    def figures(self) -> dict[str, Any]:
+        """What a status counts of this kind of member."""
+        node = self.member.node
+        return {
+            "contributions_left_out": node.client.left_out.count_of_all,
+            "noise_off": None if node.replica.gauge is None else node.replica.gauge.off,
+            "results_applied": self.results_applied,
+        }
+
     def _totals(self) -> tuple[int, int]:
         counters = self.transport.counters.values()
         return sum(c.sent_bytes for c in counters), sum(c.received_bytes for c in counters)
@@ -475,17 +489,3 @@ class Driver:
             if not isinstance(self.failure, TrainingFails):  # which is said in one line
                 _log.error("a part of the node failed", exc_info=self.failure)
             self.over.set()
-
-
-class _Full:
-    """The owners whose queue has no room for another contribution."""
-
-    def __init__(self, member: Member, transport: Transport) -> None:
-        self._me, self._members, self._transport = member.me, member.view.members, transport
-        limits = transport.limits
-        self._needed = min(limits.message_bytes, limits.queue_bytes // 2)
-
-    def __contains__(self, owner: object) -> bool:
-        if not isinstance(owner, int) or owner in (NOBODY, self._me):
-            return False
-        return self._transport.room(self._members[owner]) < self._needed

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +17,12 @@ from eris.protocol.authority.directory import NotAMember, OldKeys
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
 from eris.protocol.enccluster.sending import EncryptingSender
+from eris.protocol.gossip.peer import GossipSettings
+from eris.protocol.machine import Machine
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
 from eris.protocol.secure.sending import SecureSender
-from eris.protocol.settings import model_digest
+from eris.protocol.settings import Settings, model_digest
 from eris.runtimes.grpc import learner as learners
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.answers import AnswerFile
@@ -31,9 +30,10 @@ from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
+from eris.runtimes.grpc.gossip import Around, GossipDriver, gossip_member, rehearse_gossip
 from eris.runtimes.grpc.health import Health, TrainingFails
 from eris.runtimes.grpc.journal import Journal
-from eris.runtimes.grpc.keys import NodeKeys, keep_memory_off_disk
+from eris.runtimes.grpc.keys import NodeKeys
 from eris.runtimes.grpc.local_noise import SecretNoise, local_noise
 from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.observe import NodeState, StatusServer, shown
@@ -49,7 +49,7 @@ from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.rehearsal import rehearse
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.storage import Memory
-from eris.runtimes.grpc.threads import at_work, in_thread
+from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
 
@@ -80,22 +80,25 @@ class NetworkNode:
         place = settings.path.absolute().parent
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
         self.initial = learners.initial_model(self.learner)
-        self.agreed = settings.agreement(len(self.initial), model_digest(self.initial))
+        self.agreed = settings.agreed(len(self.initial), model_digest(self.initial))
         if self.agreed.noise is not None and settings.node.client:
             check_learner(self.learner, self.agreed.noise, self.initial)
         self._samples = 0
-        if self.agreed.scheme.weighed and settings.node.client:
+        if self.agreed.weighed and settings.node.client:
             self._samples = learners.declared_samples(self.learner)
         self._noise: SecretNoise | None = None
-        local = settings.parts.privacy
+        local = None if settings.gossip is not None else settings.parts.privacy
         if local is not None and settings.node.client:
             rounds = settings.federation.rounds
             self._noise = local_noise(local, rounds, self.learner)
             event(_log, logging.INFO, "noise", sigma=self._noise.sigma, clip=local.clip,
                   epsilon=local.epsilon, delta=local.delta, calibration=local.calibration,
                   rounds=rounds)  # fmt: skip
-        rehearse(self.agreed)
-        self._tables = prepared_tables(settings, self.agreed, tables)
+        if isinstance(self.agreed, GossipSettings):
+            rehearse_gossip(settings, self.agreed)
+        else:
+            rehearse(self.agreed)
+            self._tables = prepared_tables(settings, self.agreed, tables)
         self._privacy: NodePrivacy | None = None
         self._keys: NodeKeys | None = None
         self.address = settings.address
@@ -121,7 +124,7 @@ class NetworkNode:
                 noted = storage.about(self._checkpoints.path)
                 table = self.settings.privacy
                 self._privacy = NodePrivacy(self.agreed, table, self.folder, noted)
-            if self.agreed.keyed:
+            if isinstance(self.agreed, Settings) and self.agreed.keyed:
                 self._keys = NodeKeys(self.identity, self.agreed, self.folder)
             hosts = self.settings.membership.host_directory
             service = hosted_directory(self.settings, self.agreed) if hosts else None
@@ -255,11 +258,16 @@ class NetworkNode:
 
     def _believed(self, standing: Standing) -> Standing:
         """What the authority says, with the keys alone that this node has found right."""
-        if self.agreed.scheme.weighed and any(one.view.samples is None for one in standing.views):
+        if self.agreed.weighed and any(one.view.samples is None for one in standing.views):
             raise ErisError("the authority gives views without samples, which weigh clients here")
         return standing if self._keys is None else self._keys.checked(standing)
 
     def _begin(self, joined: Joined, authority: EpochAuthority) -> Driver:
+        around = self._around(joined)
+        if isinstance(self.agreed, GossipSettings):
+            gossiping = gossip_member(self.settings, self.agreed, joined, self.initial)
+            self._checkpoints.restore(gossiping, self.learner)
+            return GossipDriver(gossiping, *around)
         member = Member(
             self.agreed,
             joined.standing,
@@ -271,9 +279,6 @@ class NetworkNode:
         )
         del self.initial  # as large as the model, and no longer needed
         self._checkpoints.restore(member, self.learner)
-        recorder = None
-        if self.settings.observe.record:
-            recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
         sender = member.node.client.sender
         member.agreement.coding.equip(self._tables)
         if isinstance(sender, EncryptingSender):
@@ -282,19 +287,17 @@ class NetworkNode:
         if self._privacy is not None and isinstance(sender, SecureSender):
             views = joined.standing.views
             self._privacy.attach(sender, self._memory.run, views, self.journal)
+        return Driver(member, *around, keys=self._keys, privacy=self._privacy, noise=self._noise)
+
+    def _around(self, joined: Joined) -> Around:
+        """What a driver moves a member with."""
+        recorder = None
+        if self.settings.observe.record:
+            recorder = Recorder(self.folder, joined.number, self.agreed.canonical)
         training = self.settings.training
-        return Driver(
-            member,
-            self.learner,
-            self._transport,
-            self.journal,
-            Health(training.most_failures, training.slow_after, training.time_limit),
-            recorder,
-            Limits(message_bytes=self.settings.message_bytes(self.agreed)),
-            self._keys,
-            self._privacy,
-            self._noise,
-        )
+        health = Health(training.most_failures, training.slow_after, training.time_limit)
+        limits = Limits(message_bytes=self.settings.message_bytes(self.agreed))
+        return self.learner, self._transport, self.journal, health, recorder, limits
 
     async def _renewals(self, authority: EpochAuthority, driver: Driver) -> None:
         """Keep the lease, and fetch permits and views as they are needed."""
@@ -465,36 +468,10 @@ class NetworkNode:
         return None
 
 
-def _reached(member: Member, authority: EpochAuthority) -> int:
+def _reached(member: Machine, authority: EpochAuthority) -> int:
     """The round to tell the authority; with a roster whose note is lost, 0 until it can be written
     anew, and then at least what has to be in it."""
-    if isinstance(authority, RosterAuthority) and authority.lost:
+    lost = isinstance(authority, RosterAuthority) and authority.lost
+    if lost and isinstance(member, Member):
         return 0 if member.ownership.unsure else max(member.round, member.ownership.abstain_through)
     return member.round
-
-
-def serve(settings: NodeSettings, tables: Path | None = None) -> None:
-    """Run a node in this process until training is over or SIGTERM or SIGINT comes."""
-
-    async def run() -> None:
-        node = NetworkNode(settings, tables)
-        if node.agreed.keyed and (problem := keep_memory_off_disk()):
-            event(_log, logging.WARNING, "memory", problem=problem)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, node.stop)
-        await node.run()
-
-    code = 0
-    try:
-        asyncio.run(run())
-    except ErisError as failed:
-        if not at_work():
-            raise
-        print(f"error: {failed}", file=sys.stderr)
-        code = 2
-    if at_work():
-        # Training goes on, for nothing: what it is in the middle of may not survive the orderly
-        # end of an interpreter.
-        logging.shutdown()
-        os._exit(code)

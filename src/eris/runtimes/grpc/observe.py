@@ -75,6 +75,9 @@ class NodeState:
     messages_refused: int = 0
     contributions_left_out: int = 0
     results_applied: int = 0
+    shares_mixed: int = 0
+    shares_missed: int = 0
+    shares_late: int = 0
     training_failures: int = 0
     keys_refused: int = 0
     left_out_alone: Mapping[str, int] = field(default_factory=dict)
@@ -97,13 +100,13 @@ def shown(
     """The status of a node that has begun; ``reason`` is what it waits for beside its training."""
     now = time.monotonic()
     member, health, counters = driver.member, driver.health, driver.transport.counters
-    view, node = member.agreement.view, driver.member.node
+    view = member.agreement.view
     left_out = [
         {"owner": owner, "client": client, "rounds": rounds}
         for pair, rounds in driver.omissions.rounds.most_common()
         for owner, client in [view.named(pair)]
     ]
-    behind, gauge = member.phase is Phase.CATCHING_UP, node.replica.gauge
+    behind = member.phase is Phase.CATCHING_UP
     problem = "catching up with the others" if behind else health.problem(now)
     if problem and driver.privacy is not None and not behind:
         problem = "training has a problem; this node's log says which"  # it may tell of data
@@ -119,16 +122,14 @@ def shown(
         bytes_sent={peer: counter.sent_bytes for peer, counter in counters.items()},
         bytes_received={peer: counter.received_bytes for peer, counter in counters.items()},
         queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
-        messages_refused=node.refused.count_of_all,
-        contributions_left_out=node.client.left_out.count_of_all,
-        results_applied=driver.results_applied,
+        messages_refused=member.refused.count_of_all,
         training_failures=health.failures,
         keys_refused=0 if driver.keys is None else driver.keys.refused,
         left_out_alone=_most(left_out),
         checkpoint_age_seconds=None if saved_at is None else now - saved_at,
         training_seconds=driver.training_seconds,
         training_for_seconds=health.training_for(now),
-        noise_off=None if gauge is None else gauge.off,
+        **driver.figures(),
     )
     owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
     seats = {}
@@ -147,7 +148,7 @@ def shown(
             "rounds": member.rounds,
             "owners": owners,
             "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
-            "refused": list(node.refused)[-5:],
+            "refused": list(member.refused)[-5:],
             "left_out": left_out[:MOST_LEFT_OUT],
         }
     )
@@ -175,6 +176,9 @@ COUNTERS = {
     "messages_refused": "Messages of peers that were refused, and refusals of own contributions.",
     "contributions_left_out": "Contributions that no result of this node includes.",
     "results_applied": "Results applied to the model.",
+    "shares_mixed": "Shares of neighbours mixed into the model, where members gossip.",
+    "shares_missed": "Shares of neighbours that were not there at their deadline.",
+    "shares_late": "Shares of neighbours that came after it.",
     "training_failures": "Times that training gave no update.",
     "keys_refused": "Key statements of members that this node did not believe.",
 }

@@ -25,7 +25,7 @@ from eris.runtimes.grpc.directory import Attention, DirectoryClient, DirectorySe
 from eris.runtimes.grpc.ledger import Ledger, holds_federation
 from eris.runtimes.grpc.link import KEEPALIVE, TransportLimits
 from eris.runtimes.grpc.logs import event
-from eris.runtimes.grpc.settings import NodeSettings, shard_sizes
+from eris.runtimes.grpc.settings import Agreed, NodeSettings, shard_sizes
 from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.tls import Identity
 from eris.runtimes.logarithm_tables import is_kept, kept_table
@@ -41,7 +41,7 @@ def renewed_after(settings: NodeSettings) -> float:
     return settings.membership.lease / 3
 
 
-def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryService:
+def hosted_directory(settings: NodeSettings, agreed: Agreed) -> DirectoryService:
     """The directory that a node hosts, as it was left.
 
     A new one is made only in a folder that is of no run yet: beside what is left of one, its ledger
@@ -52,11 +52,11 @@ def hosted_directory(settings: NodeSettings, agreed: Settings) -> DirectoryServi
         "sizes": shard_sizes(agreed),
         "start_with": settings.start_with,
         "lease": settings.membership.lease,
-        "least_clients": max(agreed.quorum, agreed.min_included),
+        "least_clients": agreed.least_clients,
         "entropy": secrets.token_hex(32),
         "most_clients": MOST_MEMBERS if agreed.noise is None else agreed.noise.clients,
-        "weighed": agreed.scheme.weighed,
-        "central": settings.parts.central,
+        "weighed": agreed.weighed,
+        "central": settings.gossip is None and settings.parts.central,
         "seats": agreed.seats,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
@@ -92,13 +92,13 @@ def prepared_tables(settings: NodeSettings, agreed: Settings, folder: Path | Non
     return partial(kept_table, folder)
 
 
-def transport_limits(settings: NodeSettings, agreed: Settings) -> TransportLimits:
+def transport_limits(settings: NodeSettings, agreed: Agreed) -> TransportLimits:
     """What a peer may cost, with the model that was agreed."""
     return TransportLimits(
         message_bytes=settings.message_bytes(agreed),
         queue_bytes=settings.limits.queue_bytes,
         # Results wait as one object in all queues: room for a round's costs a shard, not K.
-        result_bytes=settings.limits.queue_bytes + 8 * max(shard_sizes(agreed)),
+        result_bytes=settings.limits.queue_bytes + 8 * max(shard_sizes(agreed), default=agreed.n),
     )
 
 

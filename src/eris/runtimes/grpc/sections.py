@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from eris.core.errors import InvalidSetting, one_of
-from eris.core.rules import RULES, ServerRule, server_rule
+from eris.core.noise import secret_seed
+from eris.core.rules import RULES, FedAvg, ServerRule, server_rule
 from eris.methods.eris import ERIS
-from eris.methods.method import Composition, GossipMethod
+from eris.methods.method import Composition, GossipMethod, Method
 from eris.methods.registry import METHODS, create
 from eris.named import is_named
 from eris.protocol.secure.charges import data_name
@@ -141,8 +142,8 @@ class FederationTable(Table):
     )
     rounds: int = setting("Rounds of training.", within="1 to 1,000,000,000", example=100)
     method: str = setting(
-        "How updates are cut, compressed and protected, and whether one server aggregates: an "
-        "aggregating method of `eris methods`.",
+        "How updates are cut, compressed and protected, and whether owners of shards, one server "
+        "or nobody aggregates: a method of `eris methods`.",
         default="eris", example="fedavg",
     )  # fmt: skip
     method_options: Mapping[str, Any] = setting(
@@ -273,18 +274,41 @@ class FederationTable(Table):
                 expected = f"nothing beside method = {self.method!r}: it is a setting of eris"
                 raise InvalidSetting(f"federation.{item.name}", value, expected)
 
+    def gossip(self) -> GossipMethod | None:
+        """The method if nodes gossip by it, with secrets that are drawn here and now; or why they
+        cannot."""
+        if not issubclass(METHODS.get(self.method, ERIS), GossipMethod):
+            return None
+        method = self._named()
+        assert isinstance(method, GossipMethod)
+        if method.carried_by_others:
+            expected = f"another one where members may fail: {method.carried_by_others}"
+            raise InvalidSetting("method", self.method, expected)
+        for name, value in self.method_options.items():
+            if name not in method.public:
+                expected = "nothing: a secret, which every node draws for itself"
+                raise InvalidSetting(f"method_options.{name}", value, expected)
+        if not isinstance(self.server_rule(), FedAvg):
+            expected = f"'fedavg', for a node's own step: with {self.method} nobody aggregates"
+            raise InvalidSetting("rule", self.rule, expected)
+        return method.with_secrets(secret_seed)
+
+    def _named(self) -> Method | GossipMethod:
+        known = METHODS.get(self.method)
+        options = check_settings(known, self.method_options) if known else {}
+        return create(self.method, **options)
+
     def parts(self, clients: int, shards: int = 1) -> Composition:
         """What the method is made of for so many clients, and for eris shards; or why nodes cannot
         carry it."""
-        options = dict(self.method_options)
         if self.method == ERIS.name:
             same = {name: getattr(self, name) for name in AS_IN_ERIS}
             options = {"aggregators": shards, "secure": self.secure_sums, **same}
-        elif self.method in METHODS:
-            options = check_settings(METHODS[self.method], options)
-        method = create(self.method, **options)
+            method = create(self.method, **options)
+        else:
+            method = self._named()
         if isinstance(method, GossipMethod):
-            raise InvalidSetting("method", self.method, "an aggregating one: nodes do not gossip")
+            raise InvalidSetting("method", self.method, "an aggregating one: nobody does here")
         names = [f"client-{number}" for number in range(max(clients, shards))]
         parts = method.compose(names, [1] * len(names))
         if parts.scheme.in_step:

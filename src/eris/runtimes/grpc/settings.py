@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from eris.core.combine import FixedPoint
 from eris.core.errors import InvalidSetting, library
 from eris.core.rules import RULES
 from eris.core.shards import segment_length
 from eris.methods.eris import ERIS
-from eris.methods.method import Composition
+from eris.methods.method import Composition, GossipMethod
 from eris.methods.registry import METHODS
 from eris.methods.registry import settings_of as method_settings
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.secure.noise_terms import SharedNoise, usually_included, without_secure_sums
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.settings import Settings, warn_of_sparse_masks
@@ -53,6 +54,8 @@ from eris.tables import (
     values_in,
 )
 
+Agreed: TypeAlias = Settings | GossipSettings
+"""What members agree on, whether they aggregate or gossip."""
 USUAL_SECURE_SUMS = "2 of 3"
 MESSAGE_VALUES = 1 << 14
 """Values in a message, as a rule."""
@@ -83,6 +86,9 @@ class NodeSettings(Table):
         super().__post_init__()
         if self.node.address is None:
             dialled(self.node.listen, "node.address, that of node.listen,", any_port=True)
+        if self.gossip is not None:
+            self._check_gossip(self.gossip)
+            return
         self._check_roles()
         most, whose = self.usual_clients, "membership.start_with"
         if self.parts.central:
@@ -129,6 +135,23 @@ class NodeSettings(Table):
                 expected = f"at most {most}, {whose}: with fewer clients nothing is published"
                 raise InvalidSetting(f"federation.{name}", value, expected)
 
+    def _check_gossip(self, method: GossipMethod) -> None:
+        """Refuse members that do not train, where all do, and too few for the graph."""
+        if not self.node.client:
+            expected = f"true: with {method.name} every member trains and has a model of its own"
+            raise InvalidSetting("node.client", False, expected)
+        with self._named():
+            fewest = replace(self._gossiping(method, 1 << 20, ""), nodes=self.start_with)
+            method.nodes(fewest)
+
+    def _gossiping(self, method: GossipMethod, n: int, initial: str) -> GossipSettings:
+        ours = self.federation
+        rate = ours.server_rule().learning_rate
+        return GossipSettings(
+            n, self.start_with, method.name, method.parameters, ours.seed, rate, initial,
+            ours.name, ours.close_after, ours.retry_every,
+        )  # fmt: skip
+
     def _check_roles(self) -> None:
         """Refuse roles that a method with one server does not have."""
         method, node = self.federation.method, self.node
@@ -164,7 +187,8 @@ class NodeSettings(Table):
                 member = parts["roster"].member(parts["node"].name)
                 parts["node"] = _as_in_roster(parts["node"], found["node"], member)
             settings = cls(**parts, path=path, origins=origins)
-        settings.agreement(1024 * settings.parts.plan.shards)  # the model's size is not known yet
+        shards = 1 if settings.gossip is not None else settings.parts.plan.shards
+        settings.agreed(1024 * shards)  # the model's size is not known yet
         return settings
 
     @contextmanager
@@ -213,6 +237,12 @@ class NodeSettings(Table):
         return self.federation.shards or self.start_with
 
     @cached_property
+    def gossip(self) -> GossipMethod | None:
+        """The method, if members gossip; with this node's own secrets."""
+        with self._named():
+            return self.federation.gossip()
+
+    @cached_property
     def parts(self) -> Composition:
         """What the method is made of, for as many clients as begin; who they are, views say."""
         with self._named():
@@ -226,7 +256,7 @@ class NodeSettings(Table):
     @property
     def secure(self) -> SecureSums | None:
         """What is agreed on secure sums, if there are any."""
-        return self.parts.secure
+        return None if self.gossip is not None else self.parts.secure
 
     @property
     def usual_clients(self) -> int:
@@ -248,8 +278,17 @@ class NodeSettings(Table):
         usual = max(self.min_included, self.usual_clients // 2 + 1)
         return self.federation.quorum or usual
 
-    def agreement(self, n: int, initial_digest: str = "") -> Settings:
+    def agreed(self, n: int, initial_digest: str = "") -> Agreed:
         """What the members agree on, for a model of ``n`` coordinates and its digest."""
+        if self.gossip is None:
+            return self.agreement(n, initial_digest)
+        with located(self.path, self.origins), self._named():
+            gossiping = self._gossiping(self.gossip, n, initial_digest)
+            self.gossip.nodes(gossiping)  # refuses a model that is too small
+        return gossiping
+
+    def agreement(self, n: int, initial_digest: str = "") -> Settings:
+        """The same of members that aggregate."""
         ours = self.federation
         same = ("close_after", "catch_up_after", "retry_every", "history", "seed", "name")
         with located(self.path, self.origins), self._named():
@@ -323,7 +362,7 @@ class NodeSettings(Table):
             values = min(max(values, math.ceil(shard * kept / PIECES)), 4 * MESSAGE_VALUES)
         return min(segment_length(shard, None), math.ceil(values / kept))
 
-    def charter(self, agreed: Settings) -> str:
+    def charter(self, agreed: Agreed) -> str:
         """The agreement, how long it is to last and how many members begin, as canonical text; and
         the method, with all its settings where they are not keys of their own."""
         ours = self.federation
@@ -336,13 +375,19 @@ class NodeSettings(Table):
             also["method_options"] = method_settings(ours.method) | dict(ours.method_options)
         return json.dumps(json.loads(agreed.canonical) | also, sort_keys=True)
 
-    def message_bytes(self, agreed: Settings) -> int:
-        """The largest message this node takes; the snapshot of the largest segment has to pass.
+    def message_bytes(self, agreed: Agreed) -> int:
+        """The largest message this node takes; the snapshot of the largest segment has to pass, or
+        a whole model where members gossip.
 
-        It has model, reference and the rule's slots at four bytes a coordinate; the rest has room.
+        A snapshot has model, reference and the rule's slots at four bytes a coordinate; the rest
+        has room.
         """
-        vectors, given = 2 + len(agreed.rule.initial), self.limits.message_bytes
-        largest = agreed.segment_length(max(shard_sizes(agreed)))
+        given = self.limits.message_bytes
+        if isinstance(agreed, GossipSettings):
+            vectors, largest = 1, agreed.n
+        else:
+            vectors = 2 + len(agreed.rule.initial)
+            largest = agreed.segment_length(max(shard_sizes(agreed)))
         needed = largest * vectors * 4 + (64 << 10)
         if given is not None and given < needed:
             with located(self.path, self.origins):
@@ -371,8 +416,10 @@ def usual_secure_sums(members: int) -> str:
     return USUAL_SECURE_SUMS if members > usual.least_included else "none"
 
 
-def shard_sizes(agreed: Settings) -> list[int]:
-    """Coordinates of every shard."""
+def shard_sizes(agreed: Agreed) -> list[int]:
+    """Coordinates of every shard; there are none where members gossip."""
+    if isinstance(agreed, GossipSettings):
+        return []
     shard_map = agreed.shard_map()
     return [shard_map.size(shard) for shard in range(shard_map.shards)]
 

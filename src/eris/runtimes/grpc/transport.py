@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 
 from eris.core.errors import ErisError, InvalidSetting
+from eris.protocol.view import NOBODY
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.link import ADMITTED, Dialling, Link, PeerCounters, TransportLimits
 from eris.runtimes.grpc.tls import Identity
@@ -250,3 +251,20 @@ _WHY_NOT = {
 
 def _short(error: Exception) -> str:
     return str(error)[:500]
+
+
+class FullQueues:
+    """The members whose queue has no room for another contribution; asked for one by one.
+
+    ``members`` are the names by number, ``me`` is the number that needs no queue.
+    """
+
+    def __init__(self, transport: Transport, members: Sequence[str], me: int) -> None:
+        self._transport, self._members, self._me = transport, members, me
+        limits = transport.limits
+        self._needed = min(limits.message_bytes, limits.queue_bytes // 2)
+
+    def __contains__(self, member: object) -> bool:
+        if not isinstance(member, int) or member in (NOBODY, self._me):
+            return False
+        return self._transport.room(self._members[member]) < self._needed
