@@ -140,6 +140,7 @@ def clinics(tmp_path_factory: pytest.TempPathFactory) -> Clinics:
     return Clinics(tmp_path_factory.mktemp("clinics"))
 
 
+@pytest.mark.slow
 def test_a_real_node_s_transcript_tells_what_its_aggregator_could_infer(clinics: Clinics) -> None:
     done = eris(
         "audit", *clinics.asking("--json", "found.json", "--pictures", "pictures"),

@@ -242,6 +242,7 @@ def test_garbage_from_a_member_ends_its_stream_alone(running: Nodes) -> None:
 # -- at work ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_members_with_troubles_of_their_own_do_not_keep_the_others_from_ending(
     tmp_path: Path,
 ) -> None:
@@ -281,6 +282,7 @@ def test_members_with_troubles_of_their_own_do_not_keep_the_others_from_ending(
         assert "nan" in line.lower()
 
 
+@pytest.mark.slow
 def test_updates_too_small_for_the_precision_are_told_of_once(tmp_path: Path) -> None:
     with Nodes(tmp_path, 3, rounds=3, options={"cleo": {"faint": [1, 2]}}) as nodes:
         nodes.begin()
@@ -291,6 +293,7 @@ def test_updates_too_small_for_the_precision_are_told_of_once(tmp_path: Path) ->
         assert not nodes.said("anna", "update too small")
 
 
+@pytest.mark.slow
 def test_a_directory_that_has_lost_its_ledger_is_not_believed(tmp_path: Path) -> None:
     with Nodes(tmp_path, 3, rounds=1000) as nodes:
         nodes.begin()
@@ -309,6 +312,7 @@ def test_a_directory_that_has_lost_its_ledger_is_not_believed(tmp_path: Path) ->
         assert nodes.stop("anna") == 0
 
 
+@pytest.mark.slow
 def test_a_lost_ledger_is_noticed_when_all_others_have_begun_anew(tmp_path: Path) -> None:
     """Then the new federation has the same members, numbers and owners as the old one."""
     with Nodes(tmp_path, 3, rounds=1000) as nodes:

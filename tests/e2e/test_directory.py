@@ -109,6 +109,7 @@ def test_a_ledger_that_was_lost_is_refused_however_often_the_nodes_are_started(
             assert nodes.at(name) <= 5
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_run_is_refused_each_time_and_never_called_finished(
     tmp_path: Path,
 ) -> None:

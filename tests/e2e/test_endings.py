@@ -61,6 +61,7 @@ def test_who_comes_back_when_all_have_gone_fails_and_goes_on_when_they_are_there
         assert len(models) == 1
 
 
+@pytest.mark.slow
 def test_an_owner_that_cannot_be_dialled_leaves_nobody_with_half_a_model(tmp_path: Path) -> None:
     (closed, http) = free_ports(2)
     own: dict[str, dict[str, object]] = {

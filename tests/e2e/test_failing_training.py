@@ -75,6 +75,7 @@ def status(nodes: Nodes, name: str) -> str:
     return " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_failures_are_shown_everywhere_and_after_some_the_node_stops(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     own = {"cleo": {"observe.http": f"{LOOPBACK}:{port}", "training.most_failures": 3}}
@@ -97,6 +98,7 @@ def test_failures_are_shown_everywhere_and_after_some_the_node_stops(tmp_path: P
         assert len(list(nodes.events("cleo", "training failed"))) == 3
 
 
+@pytest.mark.slow
 def test_training_that_hangs_is_shown_and_ends_at_its_limit_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
@@ -153,6 +155,7 @@ def test_the_terminal_tells_of_each_kind_of_trouble_and_the_rest_trains_on(tmp_p
     assert "round 12/12" in said
 
 
+@pytest.mark.slow
 def test_training_that_gives_nothing_ends_and_says_why(tmp_path: Path) -> None:
     code, said, wrong = local(tmp_path, 3, 2, node_1="nothing", node_2="nothing", node_3="nothing")
     assert code == 2

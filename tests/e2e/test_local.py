@@ -150,6 +150,7 @@ def test_a_refusal_leaves_no_folder(arguments: list[str], says: str, tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_stops_all_nodes_gracefully_and_they_go_on_as_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

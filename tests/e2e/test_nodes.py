@@ -78,6 +78,7 @@ def test_a_federation_that_was_stopped_as_a_whole_loses_the_round_under_way_at_m
         assert len(lost) <= 1, "what was sent of a round is not sent again"
 
 
+@pytest.mark.slow
 def test_a_shard_nobody_may_take_over_waits_and_a_lost_quorum_burns_no_rounds(
     tmp_path: Path,
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_shard_nobody_may_take_over_waits_and_a_lost_quorum_burns_no_rounds(
         assert (nodes.rounds, shard) in known
 
 
+@pytest.mark.slow
 def test_a_roster_trains_without_a_directory_through_a_kill_and_the_loss_of_a_ledger(
     tmp_path: Path,
 ) -> None:

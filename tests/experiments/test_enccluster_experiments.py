@@ -106,7 +106,10 @@ def test_a_quick_try_has_runs_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["mnist", "--quick"], "only eavesdropper, enccluster-costs, enccluster-cifar10"),
+        (
+            ["mnist", "--quick"],
+            "only eavesdropper, enccluster-costs, enccluster-attacks, enccluster-cifar10",
+        ),
         (["mnist", "--path", "x"], "none: mnist takes what was fetched"),
         ([CIFAR100], "the folder of your own CIFAR-100"),
     ],
