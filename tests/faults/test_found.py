@@ -95,7 +95,7 @@ def test_a_trace_names_members_that_not_all_know(
 def test_a_world_that_breaks_a_law_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("eris.testing.world.PATIENCE", -12.0)  # nobody is through that soon
+    monkeypatch.setattr("eris.testing.realm.PATIENCE", -12.0)  # nobody is through that soon
     assert main(["--seed", "3"]) == 1
     assert "LawBroken: no progress although enough are connected" in capsys.readouterr().out
 
