@@ -13,8 +13,9 @@ import pytest
 from eris.core.noise import PrivacyClaim, epsilon
 from eris.protocol.secure.charges import Charges
 from eris.protocol.secure.noise_terms import SharedNoise
-from support.nodes import NAMES, Nodes
+from support.nodes import Nodes
 
+NAMES = ("anna", "ben", "cleo", "dora", "emil")
 ROUNDS, KILLED_IN = 14, 3
 
 

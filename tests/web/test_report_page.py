@@ -155,6 +155,21 @@ def test_a_federation_from_its_journals(tmp_path: Path) -> None:
     assert "1 DIFFERENT" not in written(document)
 
 
+def test_nodes_that_gossip_have_models_of_their_own_and_no_shards(tmp_path: Path) -> None:
+    for name in ("anna", "ben"):
+        with _journal(tmp_path, name) as journal:
+            journal.write("view", epoch=1, from_round=1, owners=[], members=["anna", "ben"],
+                          clients=["anna", "ben"])  # fmt: skip
+            journal.write("round", round=1, seconds=0.5, mixed=1, missed=0, sent=10, received=7)
+            journal.write("finished", round=1, metrics={}, model=name)
+    document = StoredFederation.at(tmp_path).document()
+    blocks = {b.title: b for s in document.sections for b in s.blocks}
+    assert dict(document.facts)["models at the end"] == "one a node"
+    assert "Who owned which shard" not in blocks
+    mixed = _of(blocks["Neighbours' shares that came in time"], "series")
+    assert [one.points for one in mixed] == [[(1, 1)], [(1, 1)]]
+
+
 def test_models_that_differ_are_said_to(tmp_path: Path) -> None:
     for name in ("anna", "ben"):
         with _journal(tmp_path, name) as journal:

@@ -49,6 +49,12 @@ class StoredFederation:
                 board.take(name, note)
         return board
 
+    @property
+    def gossips(self) -> bool:
+        """Whether every node has a model of its own: there are no owners."""
+        views = self.board.views.values()
+        return bool(views) and not any(view["owners"] for view in views)
+
     def document(self) -> Document:
         """Everything that can be shown of it."""
         board = self.board
@@ -59,11 +65,11 @@ class StoredFederation:
             ("nodes", f"{len(board.rows)}, {over} through"),
             ("rounds", f"{board.round}"),
             ("epochs", f"{len(board.views)}"),
-            ("models at the end", _models(models, over)),
+            ("models at the end", "one a node" if self.gossips else _models(models, over)),
         ]
         sections = [
             self._nodes(),
-            Section("Shards", [self._owners()]) if board.views else None,
+            Section("Shards", [self._owners()]) if board.views and not self.gossips else None,
             self._rounds(),
             self._events(),
         ]
@@ -105,7 +111,7 @@ class StoredFederation:
         def series(key: str) -> list[Series]:
             return [
                 Series(name, [(r, over[name][key]) for r, over in sorted(self.board.over.items())
-                              if name in over])
+                              if key in over.get(name, {})])
                 for name in self.board.rows
             ]  # fmt: skip
 
@@ -119,9 +125,13 @@ class StoredFederation:
                   series=series("seconds")),
             Curves("Bytes sent", x="round", y="bytes", series=series("sent")),
             Curves("Bytes received", x="round", y="bytes", series=series("received")),
-            Curves("Share of the clients in the results", x="round", y="share",
-                  series=series("included"), levels=[("all", 1.0)]),
         ]  # fmt: skip
+        if self.gossips:
+            blocks.append(Curves("Neighbours' shares that came in time", x="round", y="shares",
+                                 series=series("mixed")))  # fmt: skip
+        else:
+            blocks.append(Curves("Share of the clients in the results", x="round", y="share",
+                                 series=series("included"), levels=[("all", 1.0)]))  # fmt: skip
         if any(one.points for one in losses):
             blocks.insert(0, Curves("Training loss", "Each node on its own samples.", x="round",
                                    y="loss", series=losses))  # fmt: skip

@@ -103,6 +103,9 @@ class GossipDriver(Driver):
     def _note_faint(self) -> None:
         """Nothing: models are not summed in fixed point."""
 
+    def _note_findings(self) -> None:
+        """Nothing: nobody owns a sum."""
+
     def _note_round(self) -> None:
         """A round has begun: say how the last one went."""
         member, now = self.member, time.monotonic()
