@@ -25,15 +25,6 @@ RUN = ("run", "--data", "digits", "--clients", "4", "--samples", "8", "--rounds"
        "--method", "fedavg", "--evaluate-every", "1")  # fmt: skip
 
 
-@pytest.fixture
-def eris(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Eris:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ERIS_RUNS", raising=False)
-    return Eris(monkeypatch, capsys)
-
-
 def get(port: int, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:

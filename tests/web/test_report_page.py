@@ -8,8 +8,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eris.runtimes.grpc.journal import Journal
 from eris.web.blocks import Block, Curves, Document, Section, Series
 from eris.web.federation import StoredFederation
@@ -18,15 +16,6 @@ from support.command import Eris
 
 RUN = ("run", "--data", "digits", "--clients", "5", "--samples", "8", "--rounds", "3",
        "--set", "aggregators=2", "--evaluate-every", "1")  # fmt: skip
-
-
-@pytest.fixture
-def eris(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Eris:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ERIS_RUNS", raising=False)
-    return Eris(monkeypatch, capsys)
 
 
 class Page(HTMLParser):
