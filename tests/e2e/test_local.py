@@ -126,7 +126,7 @@ def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
     [
         (["--kept", "1.5"], "kept_fraction is 1.5; expected a number in (0, 1]"),
         (["--samples", "60000"], "60000"),
-        (["--method", "shatter"], "method is 'shatter'; expected an aggregating one: nodes do not"),
+        (["--method", "shatter"], "method is 'shatter'; expected another one where members"),
         (["--method", "soteriafl"], "another one where members may fail: a reference per client"),
         (["--method", "fedavg", "--kept", "0.2"], "--kept is 0.2; expected nothing beside --m"),
         (["--method", "fedavg-wc", "--set", "clusters"], "--set is 'clusters'; expected KEY=VALUE"),

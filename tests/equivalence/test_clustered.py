@@ -66,10 +66,13 @@ def test_a_contribution_is_centroids_and_a_packed_index() -> None:
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"data": b""}, "expected a codebook"),
+        ({"data": b""}, "ends before codebook 0"),
         ({"data": (9).to_bytes(4, "little") + bytes(400)}, "has 9 clusters; expected 2 to 8"),
         ({"data": (1).to_bytes(4, "little") + bytes(400)}, "has 1 clusters"),
-        ({"data": (8).to_bytes(4, "little") + bytes(31)}, "expected 8 centroids and a mapping"),
+        (
+            {"data": (8).to_bytes(4, "little") + bytes(31)},
+            "codebook 0 has 31 bytes; expected 8 centroids",
+        ),
         ({"data": (8).to_bytes(4, "little") + bytes(32)}, "index"),
         ({"count": N - 1}, "expected 300 values"),
         ({"encoding": Encoding.DENSE}, "payload.encoding"),

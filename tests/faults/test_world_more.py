@@ -40,7 +40,7 @@ def test_a_campaign_ends_after_enough_faulted_rounds(capsys: pytest.CaptureFixtu
 def test_a_finding_is_named_by_its_seed_shrunk_kept_and_replayed_first(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("eris.testing.world.PATIENCE", -12.0)  # nobody is through that soon
+    monkeypatch.setattr("eris.testing.realm.PATIENCE", -12.0)  # nobody is through that soon
     monkeypatch.setattr(soak, "BATCH", 2)
     found = tmp_path / "found.jsonl"
     found.touch()

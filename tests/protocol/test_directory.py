@@ -253,7 +253,7 @@ def test_limits() -> None:
     with pytest.raises(Refused, match="10000 members and takes no more"):
         join(full, 10.0, "one-more")
     wrong: dict[str, Any]
-    for wrong in ({"sizes": []}, {"sizes": [0]}, {"start_with": 0}, {"lease": 0.0},
+    for wrong in ({"sizes": [0]}, {"start_with": 0}, {"lease": 0.0},
                   {"lease": float("inf")}, {"lookahead": 0}):  # fmt: skip
         with pytest.raises(InvalidSetting):
             founded(**wrong)

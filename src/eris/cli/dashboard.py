@@ -62,7 +62,7 @@ def dashboard(
     query = "" if token is None else f"?token={token}"
     say(f"http://{written(host, port)}/{query}", "Ctrl-C ends it")
     settings = uvicorn.Config(
-        application(places, hosts, token, EVERY), log_level="warning", access_log=False,
+        application(places, hosts, token, EVERY), log_config=None, access_log=False,
         server_header=False, timeout_graceful_shutdown=2,
     )  # fmt: skip
     uvicorn.Server(settings).run(sockets=[listening])
