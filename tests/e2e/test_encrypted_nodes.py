@@ -12,6 +12,17 @@ from support.nodes import Nodes, lawful
 VICTIM, ROUND, ROUNDS = "emil", 3, 12
 
 
+def missed(nodes: Nodes) -> list[str]:
+    """What owners have found out about the round."""
+    owners = [name for name in nodes.names if nodes.views(name)[0]["owners"].count(name)]
+    return [
+        line["what"]
+        for name in owners
+        for line in nodes.events(name, "found")
+        if line["what"].startswith(f"round {ROUND},")
+    ]
+
+
 def test_who_is_killed_between_its_ciphertext_and_its_share_is_named_and_comes_back(
     tmp_path: Path,
 ) -> None:
@@ -29,18 +40,13 @@ def test_who_is_killed_between_its_ciphertext_and_its_share_is_named_and_comes_b
         nodes.begin()
         assert nodes.ends(VICTIM) == -signal.SIGKILL
         assert marker.exists()
+        nodes.until(lambda: bool(missed(nodes)), "an owner has waited in vain for a share")
         nodes.begin(VICTIM)
         nodes.until(lambda: len(nodes.said(VICTIM, "joined")) > 1, f"{VICTIM} is back")
         nodes.step(ROUND + 1, ROUNDS)
         nodes.finish()
     # What was closed on it is withheld, and its owner says whose share was missing.
-    owners = [name for name in nodes.names if nodes.views(name)[0]["owners"].count(name)]
-    told = [
-        line["what"]
-        for name in owners
-        for line in nodes.events(name, "found")
-        if line["what"].startswith(f"round {ROUND},")
-    ]
+    told = missed(nodes)
     assert told
     assert all(f"the key shares of {VICTIM} are missing" in what for what in told)
     results = [line for line in nodes.events("anna", "result") if line["round"] == ROUND]
