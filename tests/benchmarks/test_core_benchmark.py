@@ -26,6 +26,8 @@ def test_the_quick_run_ends_with_its_figures() -> None:
         "split_vs_copy",
         "combine_vs_sweep",
         "reassemble_vs_copy",
+        "split50_vs_copy",
+        "reassemble50_vs_copy",
         "kept_set_mcoords_s",
     }
     assert all(value > 0 for value in figures.values())

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from eris.core.compress import RandK, RandP
 from eris.core.masks import KeptSet, exactly_kept, fraction_kept
-from eris.core.shards import ContiguousPlan, RandomPlan, ShardPlan, WeightedPlan
+from eris.core.shards import (
+    ContiguousPlan,
+    InterleavedPlan,
+    RandomPlan,
+    ShardPlan,
+    WeightedPlan,
+)
 from eris.core.streams import Stream
 from support.compressors import SIGMAS
 
@@ -60,19 +66,23 @@ def test_the_plan_does_not_change_the_kept_set(plan: ShardPlan) -> None:
     assert np.array_equal(np.sort(np.concatenate(found)), np.flatnonzero(members(kept)))
 
 
-@pytest.mark.parametrize("n", [5000, 7 * 512])
+@pytest.mark.parametrize("n", [8, 5000, 7 * 512, 64 * 512])
+@pytest.mark.parametrize("fraction", [2.0**-32, 0.1, 1.0])
 @pytest.mark.parametrize(
-    "plan", [RandomPlan(7), RandomPlan(1), ContiguousPlan(3), WeightedPlan((1, 2, 3))]
-)
-def test_a_piece_of_a_shard_keeps_what_its_coordinates_say(plan: ShardPlan, n: int) -> None:
-    kept, shard_map = RandP(0.1).kept(n, Stream(1, "mask")), plan.at(n)
-    for shard in range(shard_map.shards):
-        size = shard_map.size(shard)
-        for start, stop in ((0, size), (0, 0), (3, size // 2), (size // 2, size), (size, size)):
-            inside = shard_map.coordinates(shard, start, stop)
-            places, coordinates = shard_map.kept(shard, start, stop, kept.bits)
-            assert np.array_equal(places, np.flatnonzero(members(kept)[inside]))
-            assert np.array_equal(coordinates, inside[places])
+    "plan",
+    [
+        RandomPlan(7), RandomPlan(1), RandomPlan(8), InterleavedPlan(3, rotate=2),
+        ContiguousPlan(3), ContiguousPlan(2, rotate=1), WeightedPlan((1, 2, 3)),
+    ],
+)  # fmt: skip
+def test_shard_after_shard_keeps_what_its_coordinates_say(
+    plan: ShardPlan, fraction: float, n: int
+) -> None:
+    kept, shard_map = RandP(fraction).kept(n, Stream(1, "mask")), plan.at(n, seed=3, round=5)
+    inside = np.concatenate([shard_map.coordinates(shard) for shard in range(shard_map.shards)])
+    places, coordinates = shard_map.kept(kept.bits)
+    assert np.array_equal(places, np.flatnonzero(members(kept)[inside]))
+    assert np.array_equal(coordinates, inside[places])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -248,7 +248,7 @@ finite or beyond ±64 (the first is 65.0 at coordinate 1); precision.value_range
     1.0
     """
     limit, bits = precision.value_range, None if kept is None else kept.bits
-    largest = float(np.uint32(kernels.largest_bits(update, reference, bits)).view(np.float32))
+    largest = _largest(update, reference, bits)
     count = len(update) if kept is None else kept.count
     if not largest <= limit:
         if policy != "refuse":
@@ -257,12 +257,35 @@ finite or beyond ±64 (the first is 65.0 at coordinate 1); precision.value_range
         value = update[first] if reference is None else update[first] - reference[first]
         where = f"the first is {value} at coordinate {first}"
         raise RefusedContribution(client, _beyond(refused, count, limit, where))
-    # A value loses half a step at most: with one this large it cannot be more.
-    if largest == 0 or largest * FAINT >= precision.resolution / 2 * math.sqrt(count):
+    if _tells(largest, count, precision):
         return 0.0
     lost, whole = kernels.squares(update, reference, bits, 2.0**precision.fraction_bits)
     share = math.sqrt(lost / whole)
     return share if share > FAINT else 0.0
+
+
+def unremarkable(values: Vector, precision: FixedPoint) -> bool:
+    """Whether :func:`examine` would find nothing in values that are to be combined.
+
+    >>> unremarkable(np.ones(2, np.float32), FixedPoint())
+    True
+    >>> unremarkable(np.full(2, 1e-12, np.float32), FixedPoint())
+    False
+    """
+    largest = _largest(values)
+    return largest <= precision.value_range and _tells(largest, len(values), precision)
+
+
+def _largest(
+    values: Vector, reference: Vector | None = None, bits: NDArray[np.uint64] | None = None
+) -> float:
+    return float(np.uint32(kernels.largest_bits(values, reference, bits)).view(np.float32))
+
+
+def _tells(largest: float, count: int, precision: FixedPoint) -> bool:
+    """Whether the grid takes nothing worth a word: a value loses half a step at most, and with one
+    this large it cannot be more."""
+    return largest == 0 or largest * FAINT >= precision.resolution / 2 * math.sqrt(count)
 
 
 def _beyond(refused: int, count: int, limit: float, where: str) -> str:

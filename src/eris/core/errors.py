@@ -110,6 +110,10 @@ class TrainingWarning(UserWarning):
     """A choice with which training may go wrong."""
 
 
+class CastWarning(UserWarning):
+    """Numbers of another kind were cast to the one that models are trained in."""
+
+
 class PrivacyWarning(UserWarning):
     """A choice that gives away more than the method's share of an update suggests."""
 

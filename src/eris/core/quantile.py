@@ -1,7 +1,8 @@
 """Q = −Φ⁻¹ to any precision, and the table of it by which draws are made fast.
 
 ``python -m eris.testing.quantile_table`` writes the table again (seconds of CPU); a test computes
-some of its cells anew.
+some of its cells anew. mpmath is imported where it is used: hardly any draw needs it, and it takes
+5 MiB of every process.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
-import mpmath
 import numpy as np
-from mpmath import mpf
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from mpmath import mpf
 
 OCTAVES, CELLS, DEGREE = 63, 128, 6
 """p in (0, ½) by its leading bit; cells of equal width in an octave; terms beyond the constant."""
@@ -27,9 +30,13 @@ TABLE = "quantile.npz"
 def quantile(p: mpf, bits: int) -> mpf:
     """Q(p): where a standard normal number is above with probability p ≤ ½.
 
-    >>> print(mpmath.nstr(quantile(mpf(1) / 4, 200), 20))
+    >>> import mpmath
+    >>> print(mpmath.nstr(quantile(mpmath.mpf(1) / 4, 200), 20))
     0.6744897501960817432
     """
+    import mpmath
+    from mpmath import mpf
+
     with mpmath.workprec(53):
         found = mpf(-NormalDist().inv_cdf(float(p))) if p > mpf(2) ** -1000 else mpf(37)
     right = 30
@@ -47,6 +54,9 @@ def cell(octave: int, number: int, bits: int = 200) -> tuple[int, list[float]]:
     With t from −½ to ½ across the cell, Q = middle + Σ termₖ·tᵏ. Terms follow from
     Q″ = Q·(Q′)² and Q′ = −√(2π)·exp(Q²/2).
     """
+    import mpmath
+    from mpmath import mpf
+
     with mpmath.workprec(bits):
         least = mpf(2) ** -(octave + 2)
         width = least / CELLS

@@ -19,10 +19,8 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, cast
 
-import mpmath
 import numpy as np
 from llvmlite import ir
-from mpmath import mpf
 from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -113,6 +111,9 @@ def rounded_normal(
 
 def exact_draw(word: int, number: int, a: Fraction, std: float, further: Further) -> int:
     """One draw at high precision: bits are taken until those to come can change nothing."""
+    import mpmath  # see eris.core.quantile
+    from mpmath import mpf
+
     sign, bits, size = (-1 if word & 1 else 1), word >> 1, 64
     for block in count(1):
         bits = bits << 128 | int.from_bytes(further(block, np.array([number]))[0].tobytes(), "big")

@@ -248,11 +248,25 @@ NOT_DECOMPOSABLE = {
 }
 
 
+OF_THE_CLIENTS = {
+    "fedprox": "FedProx is a term in the clients' loss, their option proximal=μ (in `eris run` "
+    "--proximal), beside any rule",
+    "scaffold": "SCAFFOLD corrects the clients' steps: wrap trainers in ScaffoldTrainer (in `eris "
+    "run` --scaffold), beside fedavg",
+}
+"""Methods by a name under which people look for a rule, and where they are."""
+
+
 def server_rule(name: str, **settings: object) -> ServerRule:
     """The rule of that name, with its settings checked.
 
     >>> server_rule("fedavgm", learning_rate=0.1).name
     'fedavgm'
+    >>> server_rule("fedprox")
+    Traceback (most recent call last):
+    ...
+    eris.core.errors.InvalidSetting: rule is 'fedprox'; expected a rule of the server: FedProx is \
+a term in the clients' loss, their option proximal=μ (in `eris run` --proximal), beside any rule
     >>> server_rule("krum")
     Traceback (most recent call last):
     ...
@@ -266,6 +280,8 @@ whole updates by their distance, and under sharding no aggregator holds a whole 
             f"a coordinate-wise rule: {NOT_DECOMPOSABLE[name]}, and under sharding no aggregator "
             "holds a whole update",
         )
+    if name in OF_THE_CLIENTS:
+        raise InvalidSetting("rule", name, f"a rule of the server: {OF_THE_CLIENTS[name]}")
     if name not in RULES:
         raise InvalidSetting("rule", name, one_of(RULES, name))
     kind = RULES[name]

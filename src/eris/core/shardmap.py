@@ -15,17 +15,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core import kernels
+from eris.core.blocks import (
+    coordinates_of_blocks,
+    kept_of_blocks,
+    list_bits,
+    move_blocks,
+    move_whole_blocks,
+)
 from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 
 Range = tuple[int, int, int]
 """(shard, low, high): shard-local coordinates low … high of a shard."""
-
-MANY_SHARDS = 16
-"""With more ranges than this, a few blocks at a time are visited shard by shard."""
-
 
 _Move = Callable[[Vector, Vector, bool], None]
 """One prepared copy between a vector and the pieces cut from it; or, not outward, the way back."""
@@ -106,12 +108,10 @@ class Stratum:
         whole = self._whole(shards, low, high) or range(stop, stop)
         quotas = (self._quotients, self._remainders, self.blocks)
         partly = (shards, low, high, offsets)  # also where the quotas of blocks differ
-        tile = 1 if len(shards) <= MANY_SHARDS else 32
-        move, move_whole = kernels.move_blocks, kernels.move_whole_blocks
         return [
-            *self._blocks(move, range(first, min(whole.start, stop)), quotas, partly),
-            *self._blocks(move_whole, whole, quotas[:1], (shards, low, offsets, tile)),
-            *self._blocks(move, range(max(whole.stop, first), stop), quotas, partly),
+            *self._blocks(move_blocks, range(first, min(whole.start, stop)), quotas, partly),
+            *self._blocks(move_whole_blocks, whole, quotas[:1], (shards, low, offsets)),
+            *self._blocks(move_blocks, range(max(whole.stop, first), stop), quotas, partly),
         ]
 
     def _slice(self, piece: Range, where: int) -> _Move:
@@ -154,27 +154,38 @@ class Stratum:
         out = np.empty(high - low, np.int64)
         if low < high:
             first, stop = self._block_of(shard, low), self._block_of(shard, high - 1) + 1
-            kernels.coordinates_of_blocks(
+            coordinates_of_blocks(
                 out, self.origin, self._quotients, self._remainders, self.blocks,
                 self.tables, self._rows(first, stop), first, shard, low, high,
             )  # fmt: skip
         return out
 
-    def kept(
-        self, shard: int, low: int, high: int, bits: NDArray[np.uint64]
-    ) -> tuple[Indices, Indices]:
-        """:meth:`coordinates` whose bit is set: their positions among all, and they themselves."""
-        places, found = np.empty(high - low + 1, np.int64), np.empty(high - low + 1, np.int64)
-        if self.tables is None or low >= high:
-            coordinates = self.coordinates(shard, low, high)
-            places = places[: kernels.kept_positions(places, coordinates, bits)].copy()
-            return places, coordinates[places]
-        first, stop = self._block_of(shard, low), self._block_of(shard, high - 1) + 1
-        count = kernels.kept_of_blocks(
-            places, found, bits, self.origin, self._quotients, self._remainders, self.blocks,
-            self.tables, self._rows(first, stop), first, shard, low, high,
+    def kept(self, bits: NDArray[np.uint64]) -> tuple[Indices, Indices, Indices]:
+        """The coordinates whose bit is set, shard after shard: where in its shard's part of this
+        stratum each is, and in the whole vector; and where each shard's begin, and the end."""
+        first, end = self.origin, self.origin + self.length
+        count = list_bits(np.empty(0, np.int64), bits, first, end)
+        coordinates = np.empty(count, np.int64)
+        if self.tables is None:
+            list_bits(coordinates, bits, first, end)
+            begins = first + self.cumulative
+            edges = np.searchsorted(coordinates, begins)
+            return coordinates - np.repeat(begins[:-1], np.diff(edges)), coordinates, edges
+        whose, local = np.empty(count, np.int32), np.empty(count, np.int64)
+        kept_of_blocks(
+            whose, local, coordinates, bits, first, self._quotients, self._remainders, self.blocks,
+            self.tables, self._slots, self._rows(0, self.blocks),
         )  # fmt: skip
-        return places[:count].copy(), found[:count].copy()
+        shards = len(self.cumulative) - 1
+        edges = np.cumsum([0, *np.bincount(whose, minlength=shards)])
+        order = np.argsort(whose.astype(np.uint16) if shards < 1 << 16 else whose, kind="stable")
+        return local[order], coordinates[order], edges
+
+    @cached_property
+    def _slots(self) -> NDArray[np.unsignedinteger]:
+        """The tables the other way: which slot a place of a block has."""
+        assert self.tables is not None
+        return np.argsort(self.tables, axis=1).astype(self.tables.dtype)
 
 
 @dataclass(frozen=True)
@@ -313,27 +324,26 @@ class ShardMap:
             before += size
         return np.concatenate(parts)
 
-    def kept(
-        self, shard: int, start: int, stop: int, bits: NDArray[np.uint64]
-    ) -> tuple[Indices, Indices]:
-        """Of coordinates start … stop of one shard those whose bit is set: their positions among
-        all of these, and where they lie in the whole vector.
+    def kept(self, bits: NDArray[np.uint64]) -> tuple[Indices, Indices]:
+        """The coordinates whose bit is set, shard after shard: where they are in a vector whose
+        shards lie one behind the other, and in the vector itself.
 
-        >>> from eris.core.shards import ContiguousPlan
-        >>> bits = np.array([0b1010], np.uint64)
-        >>> [found.tolist() for found in ContiguousPlan(2).at(5, seed=0).kept(1, 0, 3, bits)]
-        [[1], [3]]
+        >>> from eris.core.shards import InterleavedPlan
+        >>> bits = np.array([0b11010], np.uint64)
+        >>> [found.tolist() for found in InterleavedPlan(2).at(5, seed=0).kept(bits)]
+        [[2, 3, 4], [4, 1, 3]]
         """
-        label, (start, stop) = self._label(shard), self._inside(shard, start, stop)
-        parts, before, at = [], 0, 0
-        for stratum in self.strata:
-            size = stratum.size(label)
-            low, high = (min(max(edge - before, 0), size) for edge in (start, stop))
-            places, coordinates = stratum.kept(label, low, high, bits)
-            parts.append((places + at, coordinates))
-            before, at = before + size, at + high - low
-        places, coordinates = (np.concatenate(found) for found in zip(*parts, strict=True))
-        return places, coordinates
+        begins = np.cumsum([0, *(self.size(shard) for shard in range(self.shards))])
+        found = [stratum.kept(bits) for stratum in self.strata]
+        places, coordinates = [], []
+        for shard in range(self.shards):
+            label, before = self._label(shard), int(begins[shard])
+            for stratum, (local, where, edges) in zip(self.strata, found, strict=True):
+                part = slice(*edges[label : label + 2].tolist())
+                places.append(before + local[part])
+                coordinates.append(where[part])
+                before += stratum.size(label)
+        return np.concatenate(places), np.concatenate(coordinates)
 
     def split(self, vector: Vector, start: int = 0, stop: int | None = None) -> list[Vector]:
         """Every shard of the vector in one pass, or of every shard the piece start … stop."""
