@@ -12,7 +12,7 @@ from torch.nn import functional
 from eris.models.lenet import lenet5, lenet5_colour
 from eris.models.softmax import softmax
 from eris.training.fast.calls import NotTogether
-from eris.training.fast.samples import BLOCK, sample_blocks
+from eris.training.fast.samples import BLOCK, SampleGradients
 from eris.training.flat import FlatParameters
 from eris.training.gradients import ClientGradients
 
@@ -29,8 +29,8 @@ def samples(*shape: int) -> tuple[Tensor, Tensor]:
 
 def rows_of(model: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     flat = FlatParameters(model)
-    blocks = sample_blocks(flat, functional.cross_entropy, flat.read(), inputs, labels)
-    return torch.cat([block.clone() for block in blocks])
+    found = SampleGradients(flat, functional.cross_entropy, flat.read(), inputs, labels)
+    return torch.cat([block.clone() for block in found.rows()])
 
 
 def windowed() -> nn.Module:
@@ -156,7 +156,7 @@ def test_another_loss_is_not_taken() -> None:
     flat = FlatParameters(nn.Linear(4, 3))
     inputs, labels = samples(4)
     with pytest.raises(NotTogether, match="not a cross-entropy"):
-        sample_blocks(flat, functional.mse_loss, flat.read(), inputs, labels)
+        SampleGradients(flat, functional.mse_loss, flat.read(), inputs, labels)
 
 
 def test_a_label_that_is_left_out_changes_no_other_row() -> None:

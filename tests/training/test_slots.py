@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eris.core.errors import InvalidSetting
-from eris.core.exact_clip import add_clipped
+from eris.core.exact_clip import Arranged, add_clipped
 from eris.models.lenet import lenet5
+from eris.models.softmax import Softmax
 from eris.training.flat import FlatParameters
 from eris.training.gradients import ClientGradients
 from eris.training.population import ClippingPopulation, Trainers
@@ -60,6 +62,76 @@ def content(found: ClientGradients, position: Tensor, slots: int | None = None) 
     return SlotGradients(found, slots).clipped_sum(position, ALL)
 
 
+class Residual(nn.Module):
+    """A branch around a convolution, and a group norm: layers without a rule for single samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(1, 4, 3, stride=3), nn.Conv2d(4, 4, 3, padding=1)
+        self.norm, self.full = nn.GroupNorm(2, 4), nn.Linear(4 * 81, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        y: Tensor = self.full((x + self.norm(self.second(x))).flatten(1))
+        return y
+
+
+def strided() -> nn.Module:
+    layers = [nn.Conv2d(1, 3, (5, 4), stride=(3, 2), padding=(1, 2), bias=False), nn.Tanh()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 9 * 15, 1), nn.Linear(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("model", "together"),
+    [
+        (lambda: Softmax((1, 28, 28), 10), True),
+        (lambda: lenet5(0), True),
+        (strided, True),
+        (Residual, False),
+    ],
+)
+@pytest.mark.parametrize("clip", [0.5, 1e3])
+def test_whole_gradients_are_summed_as_single_ones_by_autograd(
+    model: Any, together: bool, clip: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(3)
+    found, position = gradients(model(), 70)
+    order = np.random.default_rng(1).permutation(len(position))
+    whole = PerSampleClip(clip, PLACES, Arranged(order))
+    ours = SlotGradients(found).clipped_sum(position, whole)
+    slow = np.zeros(len(position))
+    for i in range(70):
+        gradient = found.mean(position, torch.tensor([i]))[0].double().numpy()
+        slow += gradient * min(1.0, clip / float(np.linalg.norm(gradient)))
+    assert np.abs(ours * 2.0**-PLACES - slow[order]).max() <= 1e-6 * float(np.linalg.norm(slow))
+    assert np.array_equal(ours, SlotGradients(found).clipped_sum(position, whole))
+    # One sample less is one sample's content less, to the last bit, and that is within the clip.
+    rest = ClientGradients(found.flat, found.inputs[:69], found.targets[:69], found.loss)
+    alone = ClientGradients(found.flat, found.inputs[69:], found.targets[69:], found.loss)
+    slots = SlotGradients(alone, 64)
+    moved = ours - SlotGradients(rest, 70).clipped_sum(position, whole)
+    if together:
+        assert np.array_equal(moved, slots.clipped_sum(position, whole))
+    assert 0 < sum(int(a) ** 2 for a in moved) <= int(clip * 2**PLACES) ** 2
+    # Rows are written out for models that have layers without a rule, and for these alone.
+    monkeypatch.setattr("eris.training.slots.add_clipped", None)
+    if together:
+        SlotGradients(found).clipped_sum(position, whole)
+    else:
+        with pytest.raises(TypeError):
+            SlotGradients(found).clipped_sum(position, whole)
+
+
+def test_a_part_of_the_coordinates_is_clipped_as_that_part() -> None:
+    found, position = gradients(lenet5(0), 20)
+    for order in (np.arange(100), np.zeros(len(position), np.int64)):
+        some = Arranged(order)
+        fast = PerSampleClip(0.01, 40, some)
+        slow = PerSampleClip(0.01, 40, some.__call__)
+        ours, theirs = (SlotGradients(found).clipped_sum(position, clip) for clip in (fast, slow))
+        assert np.array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
 def test_crafted_models_do_not_make_one_sample_move_the_others(scale: float) -> None:
     model = crafted(images(1)[0], scale)
@@ -71,6 +143,12 @@ def test_crafted_models_do_not_make_one_sample_move_the_others(scale: float) -> 
     alone = np.zeros_like(whole)
     add_clipped(alone, rows_of(found, position, 20)[19:], CLIP, PLACES)
     assert np.array_equal(moved, alone)
+    assert sum(int(a) ** 2 for a in moved) <= int(CLIP * 2**PLACES) ** 2
+    # The same where no gradient is written out.
+    apart = PerSampleClip(CLIP, PLACES, Arranged(np.arange(len(position))))
+    moved = SlotGradients(found, 20).clipped_sum(position, apart)
+    moved -= SlotGradients(without, 20).clipped_sum(position, apart)
+    assert np.abs(moved - alone).max() <= 2.0**-22 * np.abs(alone).max()
     assert sum(int(a) ** 2 for a in moved) <= int(CLIP * 2**PLACES) ** 2
 
 
@@ -174,6 +252,13 @@ def test_batches_are_packed_and_rows_keep_their_bits(scale: float, share: float)
     slow = np.zeros(whole.shape[1], np.int64)
     add_clipped(slow, whole[chosen], CLIP, PLACES)
     assert np.array_equal(slots.clipped_sum(position, clip), slow)
+    apart = replace(clip, select=Arranged(np.arange(len(slow))))
+    inputs, targets = (data[torch.from_numpy(chosen[:70])] for data in images(70))
+    left = ClientGradients(found.flat, inputs, targets, found.loss)
+    alone = SlotGradients(left, 64 * 2).clipped_sum(
+        position, replace(apart, slots=None, batch=None)
+    )
+    assert np.array_equal(slots.clipped_sum(position, apart), alone)
 
 
 def test_an_update_is_the_sum_of_clipped_gradients_and_no_vector() -> None:

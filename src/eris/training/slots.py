@@ -14,16 +14,23 @@ the same gradient in every row; else the others' gradients would tell who was ch
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from eris.core.errors import ErisError, InvalidSetting
-from eris.core.exact_clip import Content, add_clipped, check_room
+from eris.core.exact_clip import (
+    Arranged,
+    Content,
+    add_clipped,
+    add_clipped_products,
+    check_room,
+)
 from eris.core.streams import Stream
 from eris.training.fast.calls import NotTogether
-from eris.training.fast.samples import sample_blocks
+from eris.training.fast.samples import SampleGradients
 from eris.training.gradients import ClientGradients
 from eris.training.options import LocalTraining
 from eris.training.statistics import mixing_layer
@@ -58,10 +65,47 @@ class SlotGradients:
     def passes(self, position: Tensor, batch: Batch | None = None) -> Iterator[Rows]:
         """The gradients of all slots at a flat model, or of a batch, in blocks; each is gone with
         the next."""
+        for inputs, targets, held in self._packed(self._chosen(batch)):
+            yield from _each(self._gradients, position, inputs, targets, held)
+
+    def clipped_sum(self, position: Tensor, clip: PerSampleClip) -> Content:
+        """Σ clip(select(gᵢ)) over all samples, on the fine grid."""
+        check_room(self.count * clip.clip, clip.places)
+        chosen = self._chosen(clip.batch)
+        with single_threaded():
+            if isinstance(clip.select, Arranged) and clip.select.has_all(len(position)):
+                # Which way is taken depends on the model alone.
+                with suppress(NotTogether):
+                    return self._whole_sum(position, chosen, clip)[clip.select.order]
+            total: Content | None = None
+            for inputs, targets, held in self._packed(chosen):
+                for rows in _each(self._gradients, position, inputs, targets, held):
+                    selected = clip.select(rows)
+                    if total is None:
+                        total = np.zeros(selected.shape[1], np.int64)
+                    add_clipped(total, selected, clip.clip, clip.places)
+        if total is None:  # a batch of nobody
+            total = np.zeros(clip.select(np.zeros((1, len(position)), np.float32)).size, np.int64)
+        return total
+
+    def _whole_sum(self, position: Tensor, chosen: Tensor, clip: PerSampleClip) -> Content:
+        """The sum of whole gradients, of which none is written out."""
+        total: Content = np.zeros(len(position), np.int64)
+        flat, loss = self._gradients.flat, self._gradients.loss
+        for inputs, targets, held in self._packed(chosen):
+            found = SampleGradients(flat, loss, position, inputs, targets)
+            for products in found.products(held):
+                add_clipped_products(total, products, clip.clip, clip.places)
+        return total
+
+    def _chosen(self, batch: Batch | None) -> Tensor:
+        """The slots of a round, in their order."""
         chosen = None if batch is None else batch(self.count)
         slots = torch.arange(self.count)
-        if chosen is not None:
-            slots = slots[torch.from_numpy(chosen)]
+        return slots if chosen is None else slots[torch.from_numpy(chosen)]
+
+    def _packed(self, slots: Tensor) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Inputs and targets of passes, of which the first rows hold so many samples."""
         for first in range(0, len(slots), self._rows):
             some = slots[first : first + self._rows]
             held = some[some < len(self._gradients)]  # empty slots are the last
@@ -69,21 +113,7 @@ class SlotGradients:
                 _filled(data[held], self._rows)
                 for data in (self._gradients.inputs, self._gradients.targets)
             )
-            yield from _each(self._gradients, position, inputs, targets, len(held))
-
-    def clipped_sum(self, position: Tensor, clip: PerSampleClip) -> Content:
-        """Σ clip(select(gᵢ)) over all samples, on the fine grid."""
-        check_room(self.count * clip.clip, clip.places)
-        total: Content | None = None
-        with single_threaded():
-            for rows in self.passes(position, clip.batch):
-                selected = clip.select(rows)
-                if total is None:
-                    total = np.zeros(selected.shape[1], np.int64)
-                add_clipped(total, selected, clip.clip, clip.places)
-        if total is None:  # a batch of nobody
-            total = np.zeros(clip.select(np.zeros((1, len(position)), np.float32)).size, np.int64)
-        return total
+            yield inputs, targets, len(held)
 
 
 def check_slots(
@@ -164,7 +194,7 @@ def _blocks(
 ) -> Iterator[Tensor]:
     """Which way is taken depends on the model alone, so a sample sees the same instructions."""
     try:
-        return sample_blocks(gradients.flat, gradients.loss, position, inputs, targets)
+        return SampleGradients(gradients.flat, gradients.loss, position, inputs, targets).rows()
     except NotTogether:
         batch = ClientGradients(gradients.flat, inputs, targets, gradients.loss)
         return iter([batch.each(position, None)[0]])

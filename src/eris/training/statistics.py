@@ -47,10 +47,10 @@ def chosen(module: nn.Module, asked: RunningStatistics) -> RunningStatistics:
 
 
 def travelling(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """The running means and variances, by their names, in the order of the layers."""
+    """The running means and variances, by their whole names, in the order of the layers."""
     return [
-        (name, getattr(layer, name))
-        for _, layer in _tracking(module)
+        (f"{place}.{name}".lstrip("."), getattr(layer, name))
+        for place, layer in _tracking(module)
         for name in _buffers(layer)
         if name in BUFFERS[:2]
     ]
