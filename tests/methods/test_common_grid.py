@@ -149,6 +149,27 @@ def test_a_sum_that_wraps_is_withheld_and_the_unit_steps_back() -> None:
     assert any("does not fit its check words" in why for r in fit.history for why in r.refused)
 
 
+def test_a_mean_that_nobody_would_take_is_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nine clients five are late, and one of the others has words for all that are missing."""
+    honest = GridCoding.integers
+
+    def loud(self: GridCoding, pieces: Any, client: int, *about: Any) -> Any:
+        made = honest(self, pieces, client, *about)
+        if client:
+            return made
+        return {key: np.full_like(one, 2 ** (BITS - 2)) for key, one in made.items()}
+
+    monkeypatch.setattr(GridCoding, "integers", loud)
+    made = federation({"precision": FixedPoint(8.0)}, follows=False, range=8.0, average="plain")
+    faults = FaultPlan(seed=1, straggle=0.3)
+    with pytest.warns(RefusedWarning):
+        fit = made.fit(1, progress=False, record=True, faults=faults)
+    (said,) = fit.history[0].refused
+    assert "withheld: result.payload.data: holds values beyond ±8" in said
+    assert [one.included for one in results(fit)] == [frozenset()]
+    assert_same_bits(fit.model, START)
+
+
 def test_a_session_that_goes_on_elsewhere_has_its_units() -> None:
     whole, half = federation(aggregators=3).start(4), federation(aggregators=3).start(4)
     for _ in range(2):

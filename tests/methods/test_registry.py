@@ -56,7 +56,7 @@ def test_a_budget_makes_local_privacy() -> None:
     assert isinstance(method, ERIS)
     assert method.privacy == LocalPrivacy(3.0, clip=2.0, calibration="per-round")
     assert create("eris", epsilon=None) == ERIS()
-    assert create("soteriafl", epsilon=None) != create("soteriafl")
+    assert create("soteriafl", noise=False) != create("soteriafl")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from support.crowd import Crowd
 
 N, CLIENTS, ROUNDS, KEPT = 120, 6, 12, 0.25
 START = initial_model(N)
-NOISELESS = SoteriaFL(kept_fraction=KEPT, epsilon=None)
+NOISELESS = SoteriaFL(kept_fraction=KEPT, noise=False)
 SAMPLES = [1 + client % 7 for client in range(CLIENTS)]
 
 

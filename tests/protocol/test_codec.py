@@ -94,7 +94,7 @@ refusals = st.builds(
 )
 
 
-shares = st.builds(Share, headers, payloads)
+shares = st.builds(Share, headers, payloads, st.binary(max_size=40))
 holdings = st.builds(Holding, headers, uint32, st.binary(min_size=16, max_size=16))
 
 

@@ -322,6 +322,8 @@ def test_one_server_aggregates_and_nobody_takes_over_from_it() -> None:
     for name in ("anna", "ben"):
         join(directory, 0.0, name, aggregator=False)
     assert not join(directory, 0.0, "cleo", aggregator=False).standing.views, "nobody to aggregate"
+    with pytest.raises(Refused, match=r"dora may not aggregate: the one .* has no data"):
+        join(directory, 0.0, "dora")  # a client that is the first to say that it is the server
     begun = join(directory, 0.0, "hub", client=False).standing.views
     assert [one.view.owners for one in begun] == [(3,)]
     with pytest.raises(Refused, match="dora may not aggregate: hub is the one aggregation server"):

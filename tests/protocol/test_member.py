@@ -15,7 +15,7 @@ from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.messages import CatchUp, Contribution, Refusal, Result
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
-from eris.protocol.schemes import Independent, Masked
+from eris.protocol.schemes import Masked
 from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
 from eris.testing import assert_same_bits, initial_model
@@ -445,9 +445,6 @@ def test_a_checkpoint_without_a_round_is_refused() -> None:
 def test_what_only_the_simulator_can_do_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"rotate is 2; expected 0 where members may fail"):
         member(0, agreed={"plan": RandomPlan(2, rotate=2)})
-    independent = {"scheme": Independent(RandP(0.5))}
-    with pytest.raises(InvalidSetting, match="scheme is 'independent'; expected another one"):
-        member(0, agreed=independent)
 
 
 def test_a_member_needs_a_view_to_begin_in() -> None:

@@ -53,6 +53,20 @@ def test_results_that_make_no_sense_change_nothing(
     assert_same_bits(nodes[3].model, before)
 
 
+def test_where_references_are_weighed_a_result_has_the_weight_of_its_clients() -> None:
+    """By that weight the common reference moves: without the rule by as much as an owner likes."""
+    nodes = federation(scheme=Independent(RandP(0.5)))
+    play(nodes, 1)
+    right, late = result_at(nodes[0]), federation(scheme=Independent(RandP(0.5)))[3]
+    for samples in (right.samples - 1, right.samples + 1, 2**46):
+        late.receive(replace(right, samples=samples), 0)
+        assert f"result.samples: are {samples}; those of its clients" in late.refused[-1]
+        assert late.replica.versions[0, 0] == 0
+    late.receive(right, 0)
+    assert late.replica.versions[0, 0] == 1
+    assert late.replica.state_of((0, 0)) == nodes[1].replica.state_of((0, 0))
+
+
 def test_a_result_is_applied_once_and_in_order() -> None:
     nodes = federation()
     play(nodes, 1)

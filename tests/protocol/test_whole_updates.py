@@ -136,7 +136,7 @@ def test_the_difference_to_the_reference_is_what_must_be_in_range() -> None:
     nodes = federation(scheme=Masked(RandP(1.0)))
     begin(nodes, 1)
     assert nodes[2].replica.reference is not None
-    nodes[2].replica.reference[:] = 40
+    nodes[2].replica.reference.restore(np.full(N, 40, np.float32))
     assert contribute(nodes[2], np.full(N, 100, np.float32), 5)
     assert contribute(nodes[2], np.full(N, -30, np.float32), 5) == []
     assert "the first is -70.0 at coordinate 0" in nodes[2].refused[0]

@@ -78,8 +78,8 @@ class GossipMethod(ABC):
     paper: ClassVar[str]
     public: ClassVar[tuple[str, ...]]
     """Settings that all nodes agree on; whatever else it has is a node's secret."""
-    carried_by_others: ClassVar[str] = ""
-    """Why members that may fail cannot run it, if they cannot."""
+    least_members: ClassVar[int] = 2
+    """Fewest that gossip where members may fail."""
     privacy: LocalPrivacy | None = None
 
     def with_secrets(self, draw: Callable[[], int]) -> Self:
@@ -97,6 +97,15 @@ class GossipMethod(ABC):
     @abstractmethod
     def nodes(self, settings: GossipSettings) -> Nodes:
         """The machines of nodes that agree on this; refuses settings that cannot be."""
+
+    def members(self, settings: GossipSettings, draw: Callable[[int], bytes]) -> Nodes:
+        """The machines of members that may fail, one a process; ``draw`` gives secret random
+        bytes."""
+        return self.nodes(settings)
+
+    def largest(self, settings: GossipSettings) -> int:
+        """Values of the largest message."""
+        return settings.n
 
     def among(self, nodes: int) -> Self:
         """The method where only so many nodes are there, of those that it was agreed for."""

@@ -125,6 +125,29 @@ def _known(name: str) -> type[Method] | type[GossipMethod]:
     return METHODS[name]
 
 
+def compressor_text(compressor: Compressor) -> str:
+    """What makes a compressor again in a recipe.
+
+    >>> compressor_text(_compressor("qsgd:16")), compressor_text(_compressor("natural"))
+    ('qsgd:16', 'natural')
+    """
+    values = [getattr(compressor, item.name) for item in dataclasses.fields(compressor)]
+    return ":".join([compressor.name, *map(repr, values)])
+
+
+def compressor_words() -> str:
+    """What a recipe may have as a compressor.
+
+    >>> compressor_words()
+    'rand-p:KEPT_FRACTION, rand-k:KEPT_COUNT, qsgd:LEVELS, uniform:BITS or natural'
+    """
+    found = []
+    for name, kind in COMPRESSORS.items():
+        numbers = [item.name.upper() for item in dataclasses.fields(kind)]
+        found.append(":".join([name, *numbers]))
+    return f"{', '.join(found[:-1])} or {found[-1]}"
+
+
 def _compressor(text: str) -> Compressor:
     """A compressor from its name and, after a colon, its number: "qsgd:16".
 

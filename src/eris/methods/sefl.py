@@ -23,6 +23,8 @@ class SEFL:
     ``kept_fraction`` of an update's entries, those of largest magnitude, are encrypted under a key
     of ``key_bits``: 3072 (128 bits of security), 2048 (112), or the 256 of a published comparison,
     which hide nothing. ``packing`` puts several entries into a ciphertext; the paper does not.
+    ``public_key`` is that of the clients' common key, where it does not follow from a seed: nodes
+    have it from ``eris ca clients-key``.
 
     >>> str(SEFL(key_bits=2048).compose(["anna", "ben"], [10, 20]).scheme)
     '0.3 of all entries under Paillier, 2048 bits'
@@ -31,6 +33,7 @@ class SEFL:
     kept_fraction: float = 0.3
     key_bits: int = 3072
     packing: bool = False
+    public_key: str = ""
     name: ClassVar[str] = "sefl"
     paper: ClassVar[str] = (
         "Mohammadi, Sinaei, Balador, Flammini: Secure and efficient federated learning by "
@@ -39,5 +42,5 @@ class SEFL:
 
     def compose(self, names: Sequence[str], samples: Sequence[int]) -> Composition:
         """The parts for these clients."""
-        scheme = EncryptedEntries(self.kept_fraction, self.key_bits, self.packing)
+        scheme = EncryptedEntries(self.kept_fraction, self.key_bits, self.packing, self.public_key)
         return replace(FedAvg().compose(names, samples), scheme=scheme)

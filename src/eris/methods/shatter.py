@@ -7,16 +7,18 @@ virtual nodes each; a fresh r-regular graph over all N·k virtual nodes every ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Self
 
 from eris.core.chunks import Chunking, ChunkKind
 from eris.core.errors import require
-from eris.core.graphs import check_degree
+from eris.core.graphs import check_degree, possible_degree
 from eris.core.vectors import Vector
 from eris.methods.assembling import check_secret, simulated_secret
 from eris.methods.method import GossipMethod
 from eris.methods.privacy import LocalPrivacy
+from eris.protocol.gossip.carried import HOPS, LEAST, CarriedNode, Carrying, Draw
+from eris.protocol.gossip.overheard import CarriedNeighbour
 from eris.protocol.gossip.peer import GossipSettings, Neighbour, Nodes, Peer
 from eris.protocol.gossip.virtual import (
     PHASES,
@@ -40,10 +42,9 @@ class Shatter(GossipMethod):
     ``owner_secret`` decides which virtual node is whose. It is in no message and not in the agreed
     settings. By default it follows from the run's seed, so that simulations repeat, and hides
     nothing from whoever knows that seed; a deployment draws it from the operating system
-    (:func:`eris.core.noise.secret_seed`). Even then, over a network the address a message comes
-    from gives its owner away unless virtual nodes run on other hosts; and nodes that drop out
-    together with their virtual nodes show over time which belong together, as do nodes that share
-    one chunk only.
+    (:func:`eris.core.noise.secret_seed`). Nodes that drop out together with their virtual nodes
+    show over time which belong together, as do nodes that share one chunk only. Real nodes have no
+    such secret: they carry each other's virtual nodes (:mod:`eris.protocol.gossip.carried`).
 
     >>> Shatter(virtual_nodes=2, degree=3).compose_gossip(
     ...     ["anna", "ben", "cleo"], 10, 0, 0.1, [1, 1, 1]
@@ -58,9 +59,7 @@ class Shatter(GossipMethod):
     owner_secret: int | None = field(default=None, repr=False)
     privacy: LocalPrivacy | None = None
     name: ClassVar[str] = "shatter"
-    carried_by_others: ClassVar[str] = (
-        "virtual nodes that run beside their owner tell by its address whose they are"
-    )
+    least_members: ClassVar[int] = LEAST
     public: ClassVar[tuple[str, ...]] = ("virtual_nodes", "degree", "chunking", "full_sharing")
     paper: ClassVar[str] = (
         "Biswas, Even, Kermarrec, Massoulié, Pires, Sharma, de Vos: Noiseless privacy-preserving "
@@ -74,8 +73,6 @@ class Shatter(GossipMethod):
 
     def nodes(self, settings: GossipSettings) -> Nodes:
         """Real nodes, and the virtual ones that nobody can tell whose they are."""
-        expected = f"1 to n = {settings.n}: every chunk holds a coordinate"
-        require(self.virtual_nodes <= settings.n, "virtual_nodes", self.virtual_nodes, expected)
         check_degree(settings.nodes * self.virtual_nodes, self.degree)
         secret = self.owner_secret
         if secret is None:
@@ -89,11 +86,40 @@ class Shatter(GossipMethod):
 
         return Nodes(PHASES, build, parts.ownership.owners)
 
+    def members(self, settings: GossipSettings, draw: Draw) -> Nodes:
+        """Members that carry each other's virtual nodes, drawn anew in every round."""
+        carrying = self.carrying(settings)
+        count = settings.nodes
+        expected = f"at least {LEAST}: with fewer whoever gets a chunk knows whose it is"
+        require(count >= LEAST, "the number of members", count, expected)
+        check_degree(count * self.virtual_nodes, self.degree)
+        return Nodes(HOPS, lambda me, initial: CarriedNode(carrying, me, initial, draw))
+
+    def largest(self, settings: GossipSettings) -> int:
+        """Values of the largest message between members."""
+        return self.carrying(settings).largest
+
+    def carrying(self, settings: GossipSettings) -> Carrying:
+        """What members that carry each other's virtual nodes agree on."""
+        return Carrying(settings, self._chunks(settings), self.degree, self.full_sharing)
+
+    def among(self, nodes: int) -> Self:
+        """With the degree that a graph of so many members' virtual nodes can have."""
+        return replace(self, degree=possible_degree(nodes * self.virtual_nodes, self.degree))
+
     def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> Neighbour:
-        """What a node can read out of its messages: whose a virtual node is, is not there."""
+        """What a node can read out of its messages: whose a virtual node is, is not there, unless
+        it carries it for another member."""
+        if settings.least_clients == LEAST:  # members that carry for each other
+            return CarriedNeighbour(self.carrying(settings), member, initial)
         return ShatterNeighbour(self._shattering(settings, secret=0), member, initial)
 
     def _shattering(self, settings: GossipSettings, secret: int) -> Shattering:
-        chunking = Chunking(self.virtual_nodes, self.chunking, settings.n, settings.seed)
+        chunking = self._chunks(settings)
         ownership = VirtualNodes(settings.nodes, self.virtual_nodes, secret)
         return Shattering(settings, chunking, self.degree, self.full_sharing, ownership)
+
+    def _chunks(self, settings: GossipSettings) -> Chunking:
+        expected = f"1 to n = {settings.n}: every chunk holds a coordinate"
+        require(self.virtual_nodes <= settings.n, "virtual_nodes", self.virtual_nodes, expected)
+        return Chunking(self.virtual_nodes, self.chunking, settings.n, settings.seed)

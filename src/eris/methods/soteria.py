@@ -22,17 +22,18 @@ from eris.protocol.schemes import Independent
 class SoteriaFL:
     """A central server, local noise, and the share ``kept_fraction`` of the coordinates sent.
 
-    ``epsilon=None`` leaves the noise out, for seeing what compression alone does.
+    ``noise=False`` leaves the noise out, for seeing what compression alone does.
 
     >>> SoteriaFL().compose(["anna"], [1]).scheme.name
     'independent'
     """
 
     kept_fraction: float = 0.05
-    epsilon: float | None = 10.0
+    epsilon: float = 10.0
     delta: float = 1e-5
     clip: float = 1.0
     calibration: Calibration = "composed"
+    noise: bool = True
     name: ClassVar[str] = "soteriafl"
     paper: ClassVar[str] = (
         "Li, Zhao, Li, Chi: SoteriaFL: a unified framework for private federated learning with "
@@ -50,6 +51,5 @@ class SoteriaFL:
         return replace(central, scheme=scheme, privacy=self._privacy())
 
     def _privacy(self) -> LocalPrivacy | None:
-        if self.epsilon is None:
-            return None
-        return LocalPrivacy(self.epsilon, self.delta, self.clip, self.calibration)
+        privacy = LocalPrivacy(self.epsilon, self.delta, self.clip, self.calibration)
+        return privacy if self.noise else None

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
@@ -57,11 +56,6 @@ class Segment:
         """Where in a whole vector the segment's coordinates are."""
         return self.shard_map.coordinates(self.shard, self.start, self.stop)
 
-    def kept(self, bits: NDArray[np.uint64]) -> tuple[Indices, Indices]:
-        """The segment's coordinates with their bit set: where in it, and where in a whole vector
-        they are."""
-        return self.shard_map.kept(self.shard, self.start, self.stop, bits)
-
     @cached_property
     def _route(self) -> Route:
         return self.shard_map.route([(self.shard, self.start, self.stop)])
@@ -73,6 +67,13 @@ class Segment:
     def scatter(self, vector: Vector, values: Vector) -> None:
         """Write the segment back into a whole vector."""
         self._route.scatter(vector, values)
+
+
+LOWERED = (
+    "What that gives away: a mean over two clients tells each of them the other's update, and one "
+    "over a single client is its update"
+)
+"""What whoever lowers ``min_included`` is to know."""
 
 
 class Agreement(Epochs):
@@ -94,13 +95,15 @@ class Agreement(Epochs):
         for name in ("min_included", "quorum"):
             if getattr(settings, name) > len(view.clients):
                 expected = f"at most {len(view.clients)}, the clients: else nothing is published"
+                if name == "min_included":
+                    expected += f"; min_included={len(view.clients)} allows it. {LOWERED}"
                 raise InvalidSetting(name, getattr(settings, name), expected)
         rule, clients = settings.rule, len(view.clients)
         if isinstance(rule, TrimmedMean) and rule.trim and rule.values_mixed(clients) == clients:
             expected = f"0, or at least {1 / clients:.3g}: of {clients} clients it cuts none"
             raise InvalidSetting("trim", rule.trim, expected)
         settings.scheme.check_view(view)
-        self.settings, self._majority, self.founding = settings, majority, founding
+        self.settings, self.majority, self.founding = settings, majority, founding
         super().__init__((Scheduled(view, 1),))
         self._layouts: dict[int, dict[Key, Segment]] = {}
         self._routes: tuple[int, Route] | None = None
@@ -124,7 +127,7 @@ class Agreement(Epochs):
     def enough(self, round: int) -> int:
         """Clients that a result of a round needs: as many as were agreed, and where members may be
         cut off from each other a majority. Any two results of a view then have one in common."""
-        most = len(self.view_at(round).clients) // 2 + 1 if self._majority else 1
+        most = len(self.view_at(round).clients) // 2 + 1 if self.majority else 1
         return max(most, self.settings.quorum, self.settings.min_included)
 
     # -- shards and segments ------------------------------------------------------------------
@@ -235,8 +238,9 @@ def networked(settings: Settings, views: Sequence[Scheduled], founding: bytes = 
         raise InvalidSetting("standing", "without a view", "one, to begin in")
     # Settings are checked against a view in which all members are there.
     members = views[-1].view.members
-    samples = (1,) * len(members) if settings.scheme.weighed else None
-    everyone = View(members, tuple(range(len(members))), (0,) * settings.plan.shards, samples)
+    clients = tuple(range(int(settings.scheme.apart), len(members)))
+    samples = (1,) * len(clients) if settings.scheme.weighed else None
+    everyone = View(members, clients, (0,) * settings.plan.shards, samples)
     agreement = Agreement(settings, everyone, majority=True, founding=founding)
     agreement.schedule(views)
     return agreement

@@ -115,6 +115,7 @@ def encode(message: Message) -> bytes:
             out.refusal.again = message.again
         case Share():
             _fill(out.share.payload, message.payload)
+            out.share.names = message.names
     return out.SerializeToString(deterministic=True)
 
 
@@ -167,7 +168,8 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Message:
         case "share":
             if not parsed.share.HasField("payload"):
                 raise MalformedMessage("share.payload", "is missing")
-            return Share(header, _payload("share.payload", parsed.share.payload))
+            payload = _payload("share.payload", parsed.share.payload)
+            return Share(header, payload, parsed.share.names)
         case _:
             raise MalformedMessage("body", "is missing or of a kind this node does not know")
 

@@ -157,10 +157,12 @@ class Refusal(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., no_result: bool = ..., again: bool = ...) -> None: ...
 
 class Share(_message.Message):
-    __slots__ = ("payload",)
+    __slots__ = ("payload", "names")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
     payload: Payload
-    def __init__(self, payload: _Optional[_Union[Payload, _Mapping]] = ...) -> None: ...
+    names: bytes
+    def __init__(self, payload: _Optional[_Union[Payload, _Mapping]] = ..., names: _Optional[bytes] = ...) -> None: ...
 
 class Message(_message.Message):
     __slots__ = ("header", "contribution", "result", "catch_up", "snapshot", "refusal", "share", "holding", "reveal_request", "reveal")

@@ -136,11 +136,13 @@ class Share:
     """A piece of a member's model or update, to its neighbours in a gossip round.
 
     ``header.sender`` is the (virtual) member that made it, whoever passes it on; ``header.shard``
-    is the number of the chunk and ``header.segment`` the gossip step within the round.
+    is the number of the chunk and ``header.segment`` the gossip step within the round. Where
+    members carry virtual nodes for each other, ``names`` says which the payload is about.
     """
 
     header: Header
     payload: Payload
+    names: bytes = b""
 
 
 Message = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from eris.protocol.secure.simulated import Vaults
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.secure.wire import (
     ACCEPTED,
+    CLOSE,
     DEPOSIT,
     MOST_DEPOSITS,
     escrow_bytes,
@@ -214,6 +216,83 @@ def test_an_offer_that_is_lost_is_made_again() -> None:
     floor.wait(0.45)
     assert len(floor.deposits()) == 12
     assert set(floor.results().values()) == {frozenset(range(MEMBERS))}
+
+
+# -- answers ----------------------------------------------------------------------------------
+
+
+def is_opening(outgoing: Outgoing) -> bool:
+    message = outgoing.message
+    return isinstance(message, Reveal) and message.data[:1] == CLOSE
+
+
+def test_an_answer_that_comes_after_others_were_asked_opens_the_sum() -> None:
+    """Of every pair of seats one answer is late, and no later question is heard."""
+    floor = Floor()
+    floor.train(*range(MEMBERS))
+    held: list[Outgoing] = []
+
+    def late(one: Outgoing) -> bool:
+        seen = {other.message.header.key for other in held}
+        if is_opening(one) and one.message.header.key not in seen:
+            held.append(one)
+            return True
+        return False
+
+    floor.carry(lost=late)
+    assert floor.results() == {}
+    floor.tick(floor.now)  # from now on answers are waited for
+    floor.tick(floor.now + SETTINGS.retry_every)
+    asked = [one for _, _, one in floor.post if isinstance(one.message, RevealRequest)]
+    assert {one.message.header.key for one in asked} == {one.message.header.key for one in held}
+    floor.carry(lost=lambda one: isinstance(one.message, RevealRequest))
+    assert floor.results() == {}
+    floor.post.extend((one.message.header.sender, to, one) for one in held for to in one.to)
+    floor.carry()
+    assert set(floor.results().values()) == {frozenset(range(MEMBERS))}
+
+
+def test_a_sum_that_does_not_fit_counts_once_however_often_its_seats_were_asked() -> None:
+    """Nobody answers in time, so seats come round again; then one of them lies, twice."""
+    floor = Floor()
+    floor.train(*range(MEMBERS))
+    held: list[Outgoing] = []
+
+    def hold(one: Outgoing) -> bool:
+        held.extend([one] if is_opening(one) else [])
+        return is_opening(one)
+
+    floor.carry(lost=hold)
+    for turn in range(6):  # a wait begins when a member is next called
+        floor.tick(turn // 2 * SETTINGS.retry_every)
+        floor.carry(lost=hold)
+    first = held[0]
+    assert isinstance(first.message, Reveal)
+    key, seats = first.message.header.key, first.message.data[33]
+    answers: dict[int, list[Outgoing]] = {}
+    for one in held:
+        message = one.message
+        assert isinstance(message, Reveal)
+        if (message.header.key, message.data[33]) == (key, seats):
+            answers.setdefault(message.header.sender, []).append(one)
+    assert [len(mine) for mine in answers.values()] == [2, 2]
+    liar = max(answers)
+    (owner,) = first.to
+    desk = floor.members[owner].node.aggregator.desk
+    assert isinstance(desk, SecureDesk)
+    given: list[Outgoing] = []
+    for turn in range(2):
+        for sender, mine in answers.items():
+            one, message = mine[turn], mine[turn].message
+            assert isinstance(message, Reveal)
+            if sender == liar:
+                false = message.data[:-1] + bytes([message.data[-1] ^ 1])
+                one = replace(one, message=replace(message, data=false))
+            given.append(one)
+            floor.post.append((sender, owner, one))
+        floor.carry(lost=lambda one: is_opening(one) and one not in given)
+        assert [*desk.misfitted.values()] == [1]
+        assert {*desk.named} == {liar}
 
 
 # -- sizes ------------------------------------------------------------------------------------

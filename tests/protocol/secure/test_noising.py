@@ -15,7 +15,8 @@ from scipy.stats import chi2, norm
 from eris.core.compress import RandP
 from eris.core.errors import ErisError, InvalidSetting
 from eris.protocol.agreement import Agreement
-from eris.protocol.schemes import Masked, Rotated
+from eris.protocol.schemes import Dense, Masked, Rotated
+from eris.protocol.schemes.scheme import Scheme
 from eris.protocol.secure.noise import NoiseKeys, content_digest, next_chain_key
 from eris.protocol.secure.noise_terms import NoiseGrid, SharedNoise
 from eris.protocol.secure.noising import (
@@ -167,8 +168,8 @@ def test_what_breaks_the_promise_is_refused() -> None:
         NOISE.weight(65)
 
 
-def test_what_is_clipped_is_what_is_sent() -> None:
-    scheme = Rotated(RandP(0.3))
+@pytest.mark.parametrize("scheme", [Rotated(RandP(0.3)), Masked(RandP(0.3), shift=False), Dense()])
+def test_what_is_clipped_is_what_is_sent(scheme: Scheme) -> None:
     settings = Settings(1000, scheme=scheme)
     coding = scheme.at(Agreement(settings, View.serverless(list("abcd"), aggregators=1)))
     rows = np.random.default_rng(1).normal(size=(3, 1000)).astype(np.float32)

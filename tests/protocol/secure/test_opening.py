@@ -5,6 +5,7 @@ Every rule is shown twice: that it holds, and that without it the attack it prev
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
@@ -102,6 +103,22 @@ def test_a_dead_seat_is_asked_last() -> None:
     shard.deposits.silent.add(0)
     assert shard.opening.asked() == (1, 2)
     assert shard.opened((1, 2)).total.tolist() == shard.total(range(4))
+
+
+@pytest.mark.parametrize("words", ["2 of 3", "3 of 4"])
+def test_over_the_segments_of_a_shard_all_seats_are_asked_as_often(words: str) -> None:
+    asked: Counter[int] = Counter()
+    for segment in range(12):
+        shard = Shard(words, replace(SHAPE, segment=segment))
+        shard.give(range(5))
+        shard.pass_on()
+        shard.opening.close(4)
+        way = shard.opening.asked()
+        assert way is not None
+        assert shard.opening.asked() == way, "whoever is asked again is asked the same"
+        asked.update(way)
+    need, seats = shard.threshold.need, shard.threshold.seats
+    assert asked == dict.fromkeys(range(seats), 12 * need // seats)
 
 
 def difference(shard: Shard, statement: Statement, without: int) -> list[int]:
@@ -274,6 +291,21 @@ def test_one_liar_is_named_and_nothing_is_published(words: str, ring_bytes: int)
     part = lying.threshold.known_to(1)[0]
     said[1] = {**said[1], (5, part): (1, 1)}
     assert lying.opening.blamed(asked, said) == [frozenset({1})]
+
+
+def test_a_sum_of_fewer_samples_than_clients_is_not_taken() -> None:
+    """Five clients of one sample each, and one that says it has minus two: its check words fit."""
+    shard = Shard()
+    shard.give(range(5))
+    head, words = shard.plain(5)
+    head[0] = 2**64 - 2
+    seeds = shard.roots[5].seeds(PLACE, shard.threshold)
+    shard.opening.add(5, mask(head, words, shard.roots[5], SHAPE, seeds), shard.escrow(5))
+    shard.pass_on()
+    assert shard.opening.close(4) is not None
+    with pytest.raises(Misfit, match="beyond what its samples can amount to"):
+        shard.opened((0, 1))
+    assert shard.opening.blamed((0, 1), shard.audits()) == []
 
 
 def test_a_client_that_is_a_seat_cannot_have_an_honest_seat_named_alone() -> None:

@@ -75,6 +75,13 @@ def differences(mine: str, theirs: str) -> list[str]:
     return lines if more <= 0 else [*lines[:MOST_LINES], f"and {more} more differences"]
 
 
+def departures(here: str, federation: str) -> str:
+    """The same in one line, where they are known not to be letter for letter the same."""
+    if len(here.encode()) > LONGEST_CHARTER:
+        return f"they have more than {LONGEST_CHARTER} bytes"
+    return "; ".join(differences(here, federation)) or "their texts are not the same"
+
+
 def _flat(value: object, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Every single value by its dotted key; what is null is not set."""
     if isinstance(value, Mapping):

@@ -20,7 +20,7 @@ from heapq import nlargest
 from typing import Any
 
 from eris.core.errors import ErisError, InvalidSetting
-from eris.protocol.authority.charter import LONGEST_CHARTER, differences
+from eris.protocol.authority.charter import LONGEST_CHARTER, departures
 from eris.protocol.authority.described import Description, ShardStatus
 from eris.protocol.authority.enrolment import (
     Entry,
@@ -77,7 +77,8 @@ class Directory:
     view until they are back, for every one costs rounds. A view has at most ``most_clients``; who
     joins beyond them follows. With ``seats``, a number, members join with keys, and views have
     them; for secure sums it says how many help each shard. Where clients are ``weighed``, they join
-    with their samples, which views declare. ``central``: one member alone may aggregate.
+    with their samples, which views declare. ``central``: one member alone may aggregate. With
+    ``anew`` a client that joins again begins an epoch, whoever is there.
     ``entropy`` are random characters that nobody else has, new ones for every start.
 
     >>> directory = Directory("{}", sizes=[50, 50], start_with=1, lease=10.0, entropy="0" * 32)
@@ -102,6 +103,7 @@ class Directory:
         seats: int | None = None,
         weighed: bool = False,
         central: bool = False,
+        anew: bool = False,
         entropy: str,
     ) -> None:
         if len(charter.encode()) > LONGEST_CHARTER:
@@ -119,7 +121,7 @@ class Directory:
         self.charter, self.sizes = charter, tuple(sizes)
         self.start_with, self.lease, self.lookahead = start_with, lease, lookahead
         self.least_clients, self.most_clients, self.seats = least_clients, most_clients, seats
-        self.weighed, self.central = weighed, central
+        self.weighed, self.central, self.anew = weighed, central, anew
         self.revision = 0
         """Grows with every change that must be on disk before an answer tells of it."""
         self.stale = ""
@@ -131,7 +133,7 @@ class Directory:
         self._numbers: dict[str, int] = {}
         self._views: tuple[Scheduled, ...] = ()
         self._addresses: tuple[str, ...] = ()
-        self._unsettled = False  # whether the newest view may have to change
+        self._unsettled = self._begins_anew = False  # whether a new view may, or must, be made
         self._fronts: dict[int, int] = {}  # by member: the highest round when it last renewed
 
     # -- requests -----------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class Directory:
         elif len(self._members) >= MOST_MEMBERS:
             raise Refused(f"the federation has {MOST_MEMBERS} members and takes no more")
         if charter != self.charter:
-            raise Refused(f"{name} has other settings: {self._departures(charter, self.charter)}")
+            raise Refused(f"{name} has other settings: {departures(charter, self.charter)}")
         if self.central:
             check_server(entry, self._members)
         if self.weighed and client and not samples:
@@ -176,6 +178,7 @@ class Directory:
         if number is None:
             number = self._numbers[name] = len(self._members)
             self._members.append(entry)
+        self._begins_anew |= self.anew and client and entry.incarnation > 1
         self._note(number, replace(entry, expires=now + self.lease))
         self._addresses = tuple(member.address for member in self._members)
         self._fronts[number] = max(member.round for member in self._members)
@@ -343,11 +346,12 @@ class Directory:
         except (TypeError, LookupError, ValueError) as damaged:
             raise ErisError(f"the directory's stored state makes no sense: {damaged}") from damaged
         if charter != begun_with:
-            departures = directory._departures(charter, begun_with)
-            raise ErisError(f"the federation was begun with other settings: {departures}")
+            told = f"with other settings: {departures(charter, begun_with)}"
+            raise ErisError(f"the federation was begun {told}")
         directory._numbers = {name: number for number, name in enumerate(names)}
         directory._addresses = tuple(member.address for member in directory._members)
         directory._unsettled = True
+        directory._begins_anew = directory.anew  # what was due before is not stored
         directory._unheard, directory._listens_until = set(names), expires
         return directory
 
@@ -387,11 +391,6 @@ class Directory:
         return bool(self._unheard)
 
     # -- how it decides -----------------------------------------------------------------------
-
-    def _departures(self, here: str, federation: str) -> str:
-        if len(here.encode()) > LONGEST_CHARTER:
-            return f"they have more than {LONGEST_CHARTER} bytes"
-        return "; ".join(differences(here, federation)) or "their texts are not the same"
 
     @property
     def _round(self) -> int:
@@ -453,12 +452,14 @@ class Directory:
         epoch = self._views[-1].view.epoch if self._views else 0
         seating = self._seating(owners)
         samples = tuple(self._members[c].samples for c in clients) if self.weighed else None
-        if epoch and self._views[-1].view == View(names, clients, owners, samples, epoch, seating):
+        view = View(names, clients, owners, samples, epoch, seating)
+        if epoch and self._views[-1].view == view and not self._begins_anew:
             return False
+        self._begins_anew = False
         from_round = 1 + max(member.through for member in self._members)
         # A view that begins where this one does holds for no round any more.
         before = [scheduled for scheduled in self._views if scheduled.from_round < from_round]
-        newest = Scheduled(View(names, clients, owners, samples, epoch + 1, seating), from_round)
+        newest = Scheduled(replace(view, epoch=epoch + 1), from_round)
         self._views = (*before, newest)[-KEPT_VIEWS:]
         self.revision += 1
         return True

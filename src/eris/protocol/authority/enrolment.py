@@ -204,13 +204,19 @@ class Entry:
 
 
 def check_server(entry: Entry, members: Sequence[Entry]) -> None:
-    """Refuse a second aggregator where there is one server: nobody takes over from it."""
+    """Refuse a second aggregator where there is one server, for nobody takes over from it; and one
+    with data: it would be given what all others send, and by the key of all clients read it."""
     for other in members if entry.aggregator else ():
         if other.aggregator and other.presence != "left" and other.name != entry.name:
             raise Refused(
                 f"{entry.name} may not aggregate: {other.name} is the one aggregation server of "
                 f"this federation; set node.aggregator = false"
             )
+    if entry.aggregator and entry.client:
+        raise Refused(
+            f"{entry.name} may not aggregate: the one aggregation server of this federation has no "
+            f"data; set node.aggregator or node.client = false"
+        )
 
 
 def check_statement(name: str, keys: KeyStatement) -> None:

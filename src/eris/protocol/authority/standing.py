@@ -47,6 +47,13 @@ class Epochs:
                 return scheduled.view
         return self._views[0].view
 
+    def began(self, round: int) -> int:
+        """The first round of the view that holds in a round."""
+        for scheduled in reversed(self._views):
+            if scheduled.from_round <= round:
+                return scheduled.from_round
+        return self._views[0].from_round
+
     def begins(self, round: int) -> list[int]:
         """A round, or the first one whose view is known, and where later views begin."""
         first = max(round, self._views[0].from_round)

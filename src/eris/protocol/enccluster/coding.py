@@ -65,6 +65,8 @@ class Encrypted(Scheme):
     layers: tuple[int, ...] = field(default=(), kw_only=True)
     whole_shards: ClassVar[bool] = True
     keyed: ClassVar[bool] = True
+    value_bytes: ClassVar[int] = 33
+    slow: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         declared.check_average(self.average)

@@ -50,7 +50,7 @@ class KeyDesk(Desk):
 
     def collector(self, round: int, segment: Segment) -> Collector:
         """An owner's half, for one segment and round."""
-        return EncryptedCollector(self, round, segment, lambda: segment.gather(self.replica.held))
+        return EncryptedCollector(self, round, segment, lambda: self.replica.held.piece(segment))
 
 
 class Strikes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from eris.core.errors import MalformedMessage, library, require
+from eris.core.errors import InvalidSetting, MalformedMessage, library, require
 
 SECURITY = {3072: 128, 2048: 112, 256: 0}
 """Bits of security by the bits of n (NIST SP 800-57). 256 is the "key size" of the EncCluster
@@ -152,6 +152,17 @@ class PaillierPair:
             if p != q and (p * q).bit_length() == key_bits:
                 return cls(PaillierKey(p * q), (p, q))
 
+    @classmethod
+    def of_primes(cls, p: int, q: int) -> PaillierPair:
+        """The pair of two primes, of half the bits of n each; refused if they are none."""
+        n, gmp = p * q, _gmp()
+        bits = n.bit_length()
+        fit = p != q and p.bit_length() == q.bit_length() == bits // 2 and bits in SECURITY
+        if not (fit and gmp.is_prime(p) and gmp.is_prime(q)):
+            expected = f"two primes of half of {', '.join(map(str, SECURITY))} bits"
+            raise InvalidSetting("Paillier key", "others", expected)
+        return cls(PaillierKey(n), (p, q))
+
     @cached_property
     def _library(self) -> Any:
         return _phe().PaillierPrivateKey(self.public._library, *self.primes)
@@ -161,6 +172,21 @@ class PaillierPair:
         n = self.public.n
         plain = (int(self._library.raw_decrypt(int(one))) for one in ciphertexts)
         return [value - n if 2 * value > n else value for value in plain]
+
+
+def checked_modulus(digits: str, key_bits: int) -> int:
+    """n of hexadecimal digits; nobody can tell whether it has two large factors.
+
+    >>> checked_modulus("f" * 64, 256).bit_length()
+    256
+    """
+    plain = set(digits) <= set("0123456789abcdef") and len(digits) == key_bits // 4
+    n = int(digits, 16) if plain else 0
+    if n.bit_length() != key_bits or n % 2 == 0:
+        expected = f"an odd n of {key_bits} bits in hexadecimal digits, as `eris ca` writes it"
+        shown = f"{digits[:16]}…" if len(digits) > 16 else digits
+        raise InvalidSetting("public_key", shown, expected)
+    return n
 
 
 def _prime(bits: int, entropy: Entropy) -> int:

@@ -243,12 +243,12 @@ class GossipMember:
         return []
 
     def _open_from(self, round: int) -> int | None:
-        """The first round from one on in whose view this member has somebody to exchange with."""
+        """The first round from one on in whose view this member has enough to exchange with."""
         if round > self.rounds:
             return round
         for first in self.agreement.begins(round):
             clients = self.agreement.view_at(first).client_set
-            if self.me in clients and len(clients) > 1:
+            if self.me in clients and len(clients) >= self.settings.least_clients:
                 return first
         return None
 

@@ -24,6 +24,7 @@ from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Header, Outgoing, Payload, Share
 
 EPOCH = 0
+LEAST_CLIENTS = 2
 Reader = Callable[[Payload], Vector]
 """Decodes a payload, or raises :class:`MalformedMessage`."""
 
@@ -62,8 +63,9 @@ class GossipSettings:
     keyed: ClassVar[bool] = False
     seats: ClassVar[None] = None
     weighed: ClassVar[bool] = False
-    least_clients: ClassVar[int] = 2
-    """As of members that aggregate: sums and noise there are none, and nobody gossips alone."""
+    """As of members that aggregate: sums and noise there are none."""
+    least_clients: int = LEAST_CLIENTS
+    """Where members may fail: fewest of them that gossip; nobody does alone."""
     epoch: int = field(default=EPOCH, init=False, compare=False, repr=False)
     """Of the view that its nodes are in (:meth:`in_view`)."""
 
@@ -76,6 +78,8 @@ class GossipSettings:
             raise InvalidSetting("seed", self.seed, "an integer from 0 to 2**64 - 1")
         if not 0 < self.learning_rate < math.inf:
             raise InvalidSetting("learning_rate", self.learning_rate, "a finite number above 0")
+        if self.least_clients < LEAST_CLIENTS:
+            raise InvalidSetting("least_clients", self.least_clients, "at least 2 members")
         for name in ("close_after", "retry_every"):
             if not 0 < getattr(self, name) < math.inf:
                 expected = "a positive number of seconds"
@@ -87,6 +91,8 @@ class GossipSettings:
         numbers = ("learning_rate", "close_after", "retry_every")
         text = asdict(self) | {name: float(getattr(self, name)) for name in numbers}
         del text["epoch"]
+        if self.least_clients == LEAST_CLIENTS:  # as in texts from before there was another
+            del text["least_clients"]
         return json.dumps(text | {"kind": "gossip"}, sort_keys=True)
 
     @cached_property

@@ -132,6 +132,21 @@ class Client:
             elif remembered is not None:
                 self.sender.included(result, self.agreement.segments(round)[key], remembered)
 
+    def jumped(self, key: Key, *, astray: bool) -> None:
+        """A segment has skipped results: what was sent may be in one of them, or not. One that was
+        ``astray`` had gone by a result that is none."""
+        at = self.replica.versions[key]
+        for round in self._sent[key]:
+            if round <= at:
+                self.sender.uncertain(round)
+        if astray:
+            self.sender.uncertain(at)
+
+    @property
+    def wants_epoch(self) -> bool:
+        """Whether its member should join once more, for an epoch to begin in which it can give."""
+        return self.me in self.agreement.view.client_set and self.sender.astray
+
     def ask(
         self, missing: Iterable[Key], *, everyone: bool = False, at_once: int = 1
     ) -> list[Outgoing]:

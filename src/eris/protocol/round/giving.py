@@ -73,8 +73,8 @@ class Giving:
         self.dispatch = None
         self._trained_from = dict(self._node.replica.versions)
         self._node.client.sender.bind(self.round, self._node.replica)
-        model = self._node.client.sender.training_model(self._node.model)
-        return Job(self.round, model.copy())
+        model = self._node.client.sender.training_model(self._node.replica.own_model())
+        return Job(self.round, model)
 
     def trained(
         self, update: Vector, samples: int, steps: int, content: Content | None = None

@@ -82,6 +82,7 @@ class Member:
         self.me, self.rounds = standing.me, rounds
         self.node = Node(self.agreement, self.me, initial, vault)
         self.refused, self.take_stayed = self.node.refused, self.node.take_stayed
+        self.node.client.sender.uncertain(abstain_through)
         self.ownership = Ownership(
             self.node, through=standing.through, abstain_through=abstain_through, unsure=unsure
         )

@@ -25,6 +25,7 @@ from eris.protocol.agreement import Agreement, Key, Segment
 from eris.protocol.codec import CLOSED_BYTES, DIGEST_BYTES
 from eris.protocol.messages import Payload, Result, Snapshot
 from eris.protocol.round.evidence import State
+from eris.protocol.round.laid import Laid
 from eris.protocol.secure import gauge
 from eris.protocol.secure.gauge import Gauge
 from eris.protocol.settings import starting_model
@@ -36,12 +37,15 @@ class Replica:
     def __init__(self, agreement: Agreement, initial: Vector) -> None:
         settings = agreement.settings
         self.agreement = agreement
-        self.held = agreement.coding.enter(starting_model(settings.n, settings.initial, initial))
+        start, n = starting_model(settings.n, settings.initial, initial), settings.places
+        self.held = Laid(agreement, agreement.coding.enter(start))
         """The model as it is cut and replayed."""
         self._model: Vector | None = None
-        n = settings.places
-        self.reference = np.zeros(n, np.float32) if settings.scheme.shifted else None
-        self.slots = [np.full(n, value, np.float32) for value in settings.rule.initial]
+        shifted = settings.scheme.shifted
+        self.reference = Laid(agreement, np.zeros(n, np.float32)) if shifted else None
+        self.slots = [
+            Laid(agreement, np.full(n, value, np.float32)) for value in settings.rule.initial
+        ]
         self.versions: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self.updates: dict[Key, int] = dict.fromkeys(agreement.keys, 0)
         self._closed: dict[Key, bytes] = dict.fromkeys(agreement.keys, b"")
@@ -67,8 +71,9 @@ class Replica:
         self._latest: tuple[Key, tuple[Vector, ...]] | None = None
         """The segment that moved last and its vectors, for its digest is asked for next."""
         # A snapshot skips results, and with them who was included (which a client of the paper's
-        # mode must know) or the shards of a turn that is over.
-        self._keep_all = bool(settings.plan.rotate or settings.scheme.in_step)
+        # mode must know, unless a new epoch lets it forget) or the shards of a turn that is over.
+        alone = settings.scheme.own_references and not agreement.majority
+        self._keep_all = bool(settings.plan.rotate or alone)
         # A snapshot of a plain model is as small as a dense result: then only who was included is
         # kept of past results, and whoever lacks them is sent the state.
         big = not settings.scheme.small_results and not self.slots
@@ -80,8 +85,12 @@ class Replica:
     def model(self) -> Vector:
         """The model as clients train and evaluate it; to be read until the next result."""
         if self._model is None:
-            self._model = self.agreement.coding.leave(self.held)
+            self._model = self.agreement.coding.leave(self.held.whole())
         return self._model
+
+    def own_model(self) -> Vector:
+        """The model as clients train it, for the caller to keep and change."""
+        return self.agreement.coding.leave(self.held.copy())
 
     def settled(self, round: int) -> bool:
         """Whether the result of ``round`` (or a later one) is known for every segment."""
@@ -150,7 +159,7 @@ class Replica:
         if self._latest is not None and self._latest[0] == key:
             vectors = self._latest[1]
         else:
-            vectors = tuple(segment.gather(vector) for vector in self._vectors())
+            vectors = tuple(vector.piece(segment) for vector in self._vectors())
         for vector in vectors:
             hashed.update(vector.data)
         return hashed.digest()
@@ -172,7 +181,7 @@ class Replica:
         """A segment's version and digest, as members compare them."""
         return self.versions[key], self.known_digest(key)[:DIGEST_BYTES]
 
-    def _vectors(self) -> Iterator[Vector]:
+    def _vectors(self) -> Iterator[Laid]:
         yield self.held
         if self.reference is not None:
             yield self.reference
@@ -193,7 +202,7 @@ class Replica:
         key = result.header.key
         if result.header.round <= self.versions[key]:
             return []
-        self._check(result)
+        self.check(result)
         if result.previous < self.versions[key]:
             if result.header.round <= self.horizon:
                 self.astray.add(key)
@@ -228,7 +237,7 @@ class Replica:
     def _segment(self, result: Result) -> Segment:
         return self.agreement.segments(result.header.round)[result.header.key]
 
-    def _check(self, result: Result) -> None:
+    def check(self, result: Result) -> None:
         """Refuse a result that does not fit the agreement before anything of it is stored."""
         self.agreement.coding.check_exponent("result.exponent", result.exponent)
         if result.payload is None:
@@ -254,6 +263,9 @@ class Replica:
     def _apply(self, result: Result) -> None:
         key, round = result.header.key, result.header.round
         latest = None
+        if self.reference is not None and self.agreement.coding.begins_anew(round, result.previous):
+            segment = self._segment(result)
+            self.reference.put(segment, np.zeros(segment.size, np.float32))
         if result.payload is not None:
             if key == self.agreement.gauge:
                 self.gauge = gauge.measured(result, self.agreement.settings)
@@ -303,18 +315,18 @@ class Replica:
         Returns the segment of every vector as it is now, in the order of :meth:`_vectors`.
         """
         segment, rule = self._segment(result), self.agreement.settings.rule
-        before = None if self.reference is None else segment.gather(self.reference)
+        before = None if self.reference is None else self.reference.piece(segment)
         direction, reference = self.agreement.coding.move(result, segment, before)
         if self.reference is not None and reference is not None:
-            segment.scatter(self.reference, reference)
+            self.reference.put(segment, reference)
             before = reference
-        slots = tuple(segment.gather(slot) for slot in self.slots)
+        slots = tuple(slot.piece(segment) for slot in self.slots)
         count = self.updates[segment.key] + 1
         steps = result.sample_steps / result.samples
-        model, slots = rule.step(segment.gather(self.held), direction, slots, count, steps)
-        segment.scatter(self.held, model)
+        model, slots = rule.step(self.held.piece(segment), direction, slots, count, steps)
+        self.held.put(segment, model)
         for slot, new in zip(self.slots, slots, strict=True):
-            segment.scatter(slot, new)
+            slot.put(segment, new)
         return model, *(() if before is None else (before,)), *slots
 
     def forget(self, key: Key, before: int) -> None:
@@ -327,7 +339,8 @@ class Replica:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that is needed to continue where this replica is; past results are not."""
-        vectors = dict(zip(self._names(), self._vectors(), strict=True))
+        whole = (vector.copy() for vector in self._vectors())
+        vectors = dict(zip(self._names(), whole, strict=True))
         counts = [(self.versions[key], self.updates[key]) for key in self.agreement.keys]
         units = {"exponents": self._all_exponents} if self.agreement.coding.follows else {}
         return {
@@ -369,7 +382,7 @@ class Replica:
             if name not in state or state[name].shape != shape:
                 raise InvalidSetting("checkpoint", f"no fitting {name!r}", "one of this federation")
         for name, vector in zip(self._names(), self._vectors(), strict=True):
-            vector[:] = state[name]
+            vector.restore(state[name])
         self._model = self._latest = None
         for key, (version, updates) in zip(self.agreement.keys, state["versions"].tolist(),
                                            strict=True):  # fmt: skip
@@ -413,7 +426,7 @@ class Replica:
         version = self.versions[key]
         segment = self.agreement.segments(max(1, version))[key]
         header = self.agreement.header(sender, max(1, version), key)
-        model, *rest = (Payload(encode_values(segment.gather(v))) for v in self._vectors())
+        model, *rest = (Payload(encode_values(v.piece(segment))) for v in self._vectors())
         reference = rest.pop(0) if self.reference is not None else None
         return Snapshot(header, version, self.updates[key], model, reference, tuple(rest),
                         self._closed[key], self._last_included,
@@ -449,7 +462,7 @@ class Replica:
         if not all(np.isfinite(value).all() for value in values):
             raise MalformedMessage("snapshot", "holds values that are not finite")
         for vector, new in zip(self._vectors(), values, strict=True):
-            segment.scatter(vector, new)
+            vector.put(segment, new)
         self.updates[key], self._closed[key] = snapshot.updates, snapshot.closed
         self._note_included(dict(enumerate(snapshot.last_included)))
         self._log[key].clear()

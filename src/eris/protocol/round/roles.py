@@ -170,9 +170,12 @@ class Node:
                 missed = self.replica.since(header.key, have, self.me, whole)
                 return [Outgoing((header.sender,), answer) for answer in missed]
             case Snapshot():
+                key = message.header.key
+                astray = key in self.replica.astray
                 if self._believes(message) and self.replica.adopt(message):
-                    self.aggregator.drop(message.header.key)
-                    self.evidence.moved(message.header.key)
+                    self.client.jumped(key, astray=astray)
+                    self.aggregator.drop(key)
+                    self.evidence.moved(key)
                 return []
             case Holding(header, at, digest):
                 self.evidence.holds(header.key, header.sender, (at, digest), final=True)

@@ -122,7 +122,7 @@ class Desk:
     def collector(self, round: int, segment: Segment) -> Collector:
         """An owner's half, for one segment and round."""
         return self.agreement.coding.collector(
-            round, segment, lambda: segment.gather(self.replica.held)
+            round, segment, lambda: self.replica.held.piece(segment)
         )
 
     def offers(self, round: int, shard: int, *, again: bool = False) -> Iterable[tuple[int, bytes]]:

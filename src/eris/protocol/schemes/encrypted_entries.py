@@ -3,14 +3,14 @@
 An entry is rint(x·2^f)·samples, as in the plain mean (:mod:`eris.core.combine`), so that what is
 published is the same bits. The owner multiplies ciphertexts and has one of the clients open the
 products: it has no private key, and the others need not be there for it.
+
+In a simulation the key follows from the run's seed. Where members are real their operators make it
+and give it to every client; what is agreed names its public half (``public_key``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,20 +21,28 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from eris.core import kernels
 from eris.core.books import Books
 from eris.core.codings import pack_index, unpack_index
-from eris.core.combine import LIMB_BITS, VALUE_BITS, bounded
+from eris.core.combine import LIMB_BITS, bounded
 from eris.core.compress import Encoded, Encoding
 from eris.core.errors import ErisError, InvalidSetting, MalformedMessage, require
 from eris.core.exact_clip import Content
 from eris.core.prune import largest
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
-from eris.protocol.enccluster.paillier import SECURITY, Entropy, Packing, PaillierKey, PaillierPair
+from eris.protocol.enccluster.paillier import (
+    SECURITY,
+    Entropy,
+    Packing,
+    PaillierKey,
+    PaillierPair,
+    checked_modulus,
+)
 from eris.protocol.messages import Contribution, Payload, RevealRequest
 from eris.protocol.round.replying import Replying
-from eris.protocol.schemes.collector import Asking, Collector, Desk
+from eris.protocol.schemes.collector import Desk
+from eris.protocol.schemes.dense import Dense
+from eris.protocol.schemes.entry_sums import EntryDesk
 from eris.protocol.schemes.halves import Answering
 from eris.protocol.schemes.masked import refuse_order_statistics
 from eris.protocol.schemes.scheme import Coding, Scheme, Sender
@@ -55,8 +63,14 @@ NO_KEY = (
     "A Paillier key of {} bits is factored on a laptop: it is here to compare with published "
     "figures, and hides nothing."
 )
+NO_PUBLIC_KEY = (
+    "its clients have a private key in common; `eris ca clients-key` makes one, and public_key "
+    "is its public half"
+)
 MOST_BYTES = 32 << 20
 """Of a segment's ciphertexts, where settings do not say how long a segment is."""
+KEPT_ROUNDS = 16
+"""Rounds of which a client still opens sums."""
 MOST_SAMPLES = (1 << LIMB_BITS) - 1
 """Of all clients together: a sum then fits 64 bits."""
 
@@ -66,15 +80,17 @@ class EncryptedEntries(Scheme):
     """The share ``kept_fraction`` of largest magnitudes under a Paillier key of ``key_bits``.
 
     With ``packing`` as many entries as fit share a ciphertext; all coordinates then travel, those
-    that are not kept as 0, and no indices.
+    that are not kept as 0, and no indices. ``public_key`` is n in hexadecimal digits.
     """
 
     kept_fraction: float = 0.3
     key_bits: int = 3072
     packing: bool = False
+    public_key: str = ""
     name: ClassVar[str] = "sefl"
     keyed: ClassVar[bool] = True
-    in_step: ClassVar[str] = "nodes have no way to a private key that all clients share"
+    apart: ClassVar[bool] = True
+    slow: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         inside = 0 < self.kept_fraction <= 1
@@ -82,6 +98,18 @@ class EncryptedEntries(Scheme):
         if self.key_bits not in SECURITY:
             expected = f"one of {', '.join(map(str, SECURITY))}"
             raise InvalidSetting("key_bits", self.key_bits, expected)
+        if self.public_key:
+            checked_modulus(self.public_key, self.key_bits)
+
+    @property
+    def in_step(self) -> str:  # type: ignore[override]
+        """Why only the simulator that moves members in step can carry it, if so."""
+        return "" if self.public_key else NO_PUBLIC_KEY
+
+    @property
+    def value_bytes(self) -> int:  # type: ignore[override]
+        """Bytes that a coordinate takes in a message, at most."""
+        return self.key_bits // 4 + 1
 
     @property
     def unread(self) -> str:
@@ -91,6 +119,10 @@ class EncryptedEntries(Scheme):
             "figures without it would be too low"
         )
 
+    def rehearsed(self) -> Scheme:
+        """The same without ciphertexts: of these nothing is compiled."""
+        return Dense()
+
     def kept_share(self, n: int) -> float:
         """The share of ``n`` coordinates that a client sends."""
         return self.kept_count(n) / n
@@ -98,6 +130,12 @@ class EncryptedEntries(Scheme):
     def kept_count(self, n: int) -> int:
         """Entries that are kept of an update."""
         return max(1, round(self.kept_fraction * n))
+
+    def kept(self, update: Vector) -> Vector:
+        """The largest entries of an update, and zeros."""
+        # NaN counts as the most: what is no number is refused, not left out.
+        sizes: Vector = np.nan_to_num(np.abs(update), nan=np.inf)
+        return np.where(largest(sizes, self.kept_count(len(update))), update, np.float32(0))
 
     @property
     def longest_segment(self) -> int:  # type: ignore[override]
@@ -156,15 +194,28 @@ class EntryCoding(Coding):
         super().__init__(terms, agreement)
         self.terms = terms
         self.packing = Packing.of(terms.key_bits) if terms.packing else None
+        self._pair: PaillierPair | None = None
 
-    @cached_property
-    def pair(self) -> PaillierPair:
-        """The clients' common key; what an owner uses is :attr:`public`."""
-        return _simulated(self.agreement.settings.seed, self.terms.key_bits)
+    def unlock(self, pair: PaillierPair) -> None:
+        """Give a client the common key, where it does not follow from a seed."""
+        if pair.public != self.public:
+            raise ErisError("the clients' key is not the one whose public_key was agreed on")
+        self._pair = pair
 
     @property
+    def pair(self) -> PaillierPair:
+        """The clients' common key; what an owner uses is :attr:`public`."""
+        if self.terms.public_key:
+            if self._pair is None:
+                raise ErisError("this member has no private key: it cannot open sums")
+            return self._pair
+        return _simulated(self.agreement.settings.seed, self.terms.key_bits)
+
+    @cached_property
     def public(self) -> PaillierKey:
         """What of it an owner has."""
+        if self.terms.public_key:
+            return PaillierKey(int(self.terms.public_key, 16))
         return self.pair.public
 
     @property
@@ -259,8 +310,22 @@ class EntrySender(Sender):
         super().__init__(coding, me)
         self._vault = vault
         self._samples = 0
-        self._asked: dict[tuple[int, Key], bytes] = {}
-        """What was sent and has no result: which sums this client was asked to open of it."""
+        self._round = 0
+        """The last one that something was encrypted for."""
+        self._asked: dict[tuple[int, Key], tuple[bytes, bytes]] = {}
+        """What was sent and has no result: a hash of the sums that this client was asked to open of
+        it, and what it answered. Asked again it says so, without opening them again."""
+        self._made: dict[tuple[int, Key], Payload] = {}
+        """What was sent in that round and has no result: sent again, it is the same bytes."""
+
+    def gives(self, round: int, shard: int) -> bool:
+        """Whether this client contributes to a shard: a client as its owner could read all."""
+        view = self.agreement.view_at(round)
+        return view.owners[shard] not in view.client_set
+
+    def trains(self, round: int) -> bool:
+        """Whether there is a shard to which this client contributes in a round."""
+        return any(self.gives(round, shard) for shard in range(self.agreement.settings.plan.shards))
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
@@ -272,22 +337,28 @@ class EntrySender(Sender):
         content: Content | None = None,
     ) -> dict[Key, Vector]:  # fmt: skip
         """By segment: the largest entries of an update, and zeros."""
-        # NaN counts as the most: what is no number is refused, not left out.
-        sizes: Vector = np.nan_to_num(np.abs(update), nan=np.inf)
-        kept = largest(sizes, self.coding.terms.kept_count(len(update)))
-        sent = np.where(kept, update, np.float32(0))
+        sent = self.coding.terms.kept(update)
         pieces = super().prepare(sent, samples, steps, round, replica)
         self._samples = samples
         return pieces
 
     def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
-        """What travels of a segment."""
+        """What travels of a segment; made once."""
+        if round > self._round:
+            # An owner that publishes nothing of a segment has a client keep no more than this.
+            self._round, self._made = round, {}
+            self._asked = {one: v for one, v in self._asked.items() if one[0] > round - KEPT_ROUNDS}
+        if (round, segment.key) not in self._made:
+            self._made[round, segment.key] = self._encrypted(piece, segment, round)
+            self._asked.setdefault((round, segment.key), (b"", b""))
+        return self._made[round, segment.key]
+
+    def _encrypted(self, piece: Vector, segment: Segment, round: int) -> Payload:
         settings = self.agreement.settings
         values = bounded(piece, self.name, settings.precision, settings.non_finite)
         data = b""
         if len(values):
             data = self.coding.sealed(values, self._samples, self._entropy(values, segment, round))
-        self._asked.setdefault((round, segment.key), b"")
         return Payload(Encoded(Encoding.CIPHERTEXTS, len(piece), data))
 
     def _entropy(self, values: Vector, segment: Segment, round: int) -> Entropy:
@@ -303,6 +374,7 @@ class EntrySender(Sender):
     def over(self, round: int, key: Key) -> None:
         """What was sent of a segment in a round has its result."""
         self._asked.pop((round, key), None)
+        self._made.pop((round, key), None)
 
     def reveal(self, request: RevealRequest, permitted: bool = True) -> bytes:
         """The sums over a set that this client is in, once for each segment and round."""
@@ -315,119 +387,12 @@ class EntrySender(Sender):
         if len(clients) < least:
             raise ErisError(f"sums of {len(clients)} clients; at least {least} are agreed")
         asked = hashlib.sha256(request.data).digest()
-        opened = self._asked[round, key]
+        opened, answer = self._asked[round, key]
         if opened != asked and (opened or not permitted):
             raise ErisError("this client has opened other sums of that segment and round")
-        self._asked[round, key] = asked
-        return np.array(self.coding.opened(request.data, segment.size), ">i8").tobytes()
-
-
-class EntryDesk(Desk):
-    """What one owner's collectors have in common."""
-
-    def __init__(self, coding: EntryCoding, replica: Replica) -> None:
-        super().__init__(coding.agreement, replica)
-        self.coding = coding
-
-    def collector(self, round: int, segment: Segment) -> Collector:
-        """An owner's half, for one segment and round."""
-        return EntryCollector(self, round, segment)
-
-
-class EntryCollector(Collector):
-    """One segment and round of an owner that multiplies ciphertexts."""
-
-    def __init__(self, desk: EntryDesk, round: int, segment: Segment) -> None:
-        self._desk, self._round, self._segment = desk, round, segment
-        self._entries = desk.coding
-        self._sums: dict[int, Any] = {}
-        """By place: the product of ciphertexts."""
-        self._included: set[int] = set()
-        self._weight = self.sample_steps = 0
-        self._silent: list[int] = []
-        """Who has not been asked."""
-        self._data = b""
-
-    @property
-    def included(self) -> AbstractSet[int]:
-        """Whose contributions are counted in."""
-        return self._included
-
-    @property
-    def samples(self) -> int:
-        """The samples of the included clients."""
-        return self._weight
-
-    @property
-    def closed(self) -> bytes:
-        """Names the products that were opened."""
-        return hashlib.sha256(self._data).digest()
-
-    def take(self, contribution: Contribution) -> None:
-        """Count a contribution in, or refuse it."""
-        client, encoded = contribution.header.sender, contribution.payload.encoded
-        size = self._segment.size
-        if encoded.encoding != Encoding.CIPHERTEXTS or encoded.count != size:
-            raise MalformedMessage("contribution.payload", f"is not of {size} coordinates")
-        public = self._entries.public
-        if size:
-            places, found = self._entries.received(encoded.data, size)
-            for place, one in zip(places.tolist(), found, strict=True):
-                before = self._sums.get(place)
-                self._sums[place] = one if before is None else public.added(before, one)
-        self._included.add(client)
-        self._weight += contribution.samples
-        self.sample_steps += contribution.samples * contribution.steps
-
-    def finish(self) -> Payload | Asking | None:
-        """The products, to a first client that opens them; nothing has to be opened of nothing."""
-        if not self._sums:
-            return self._published([])
-        places = sorted(self._sums)
-        self._data = self._entries.public.write([self._sums[place] for place in places])
-        self._silent = sorted(self._included)
-        return self._next()
-
-    def _next(self) -> Asking:
-        return Asking({self._silent.pop(0): self._data} if self._silent else {})
-
-    def again(self, silent: frozenset[int]) -> Asking:
-        """Whoever was asked did not answer: the next one is asked."""
-        return self._next()
-
-    def reveal(self, member: int, data: bytes) -> Payload | Asking | None:
-        """Take in the sums that a client has opened."""
-        count = len(self._sums) if self._entries.packing is None else self._segment.size
-        try:
-            if len(data) != 8 * count:
-                raise MalformedMessage("reveal", f"has {len(data)} bytes; expected {8 * count}")
-            sums = np.frombuffer(data, ">i8").astype(np.int64)
-            self._check(sums)
-        except MalformedMessage as refused:
-            name = self._desk.agreement.view.members[member]
-            self._note(f"what {name} opened: {refused}")
-            return self._next()
-        return self._published(sums)
-
-    def _check(self, sums: NDArray[np.int64]) -> None:
-        """Refuse sums that no included clients can have."""
-        most = self._weight << VALUE_BITS
-        beyond = (sums > most) | (sums < -most)
-        if beyond.any():
-            at = int(beyond.argmax())
-            raise MalformedMessage("reveal", f"sum {at} is {sums[at]}, beyond ±{most}")
-
-    def _published(self, sums: Sequence[int] | NDArray[np.int64]) -> Payload:
-        total = np.zeros(self._segment.size, np.int64)
-        total[sorted(self._sums) if self._entries.packing is None else slice(None)] = sums
-        mean = np.empty(len(total), np.float32)
-        divisor = math.ldexp(self._weight, self._entries.fraction_bits)
-        kernels.mean_of(mean, total, None, LIMB_BITS, divisor)
-        return self._entries.publish(mean, self._round)
-
-    def abandon(self) -> None:
-        """Nobody opened the sums: the result is withheld."""
-        self._note("withheld: no client opened the sums")
-
-    def _note(self, text: str) -> None:
-        self._desk.notes.append(f"round {self._round}, segment {self._segment.key}: {text}")
+        if not answer:
+            self._asked[round, key] = asked, b""
+            sums = np.array(self.coding.opened(request.data, segment.size), ">i8")
+            answer = asked + sums.tobytes()  # of which products, first
+            self._asked[round, key] = asked, answer
+        return answer

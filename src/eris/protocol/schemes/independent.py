@@ -2,7 +2,12 @@
 
 What a client sends is C_k(g_k − s_k); s_k moves if it is included. All follow the common reference
 s = Σ w_k s_k, which moves by the included clients' share. Results are dense and most of their
-values come from few clients: this is for simulation, and for comparing.
+values come from few clients: this is for comparing.
+
+Nobody else knows s_k, so whoever loses it takes w_k s_k out of the sum without a word. Where
+members may fail, therefore, s and all s_k are 0 when an epoch begins. A client that has started
+again, or skipped a result that it may be in, gives nothing until the next one does; it joins once
+more, and the directory begins one.
 """
 
 from __future__ import annotations
@@ -13,7 +18,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import InvalidSetting, MalformedMessage
+from eris.core.exact_clip import Content
 from eris.core.shift import advance, estimate
 from eris.core.vectors import Indices, Vector
 from eris.protocol.messages import Contribution, Result
@@ -22,7 +28,7 @@ from eris.protocol.schemes.reader import Reader
 from eris.protocol.schemes.scheme import Coding, Sender
 
 if TYPE_CHECKING:
-    from eris.protocol.agreement import Agreement, Segment
+    from eris.protocol.agreement import Agreement, Key, Segment
     from eris.protocol.round.replica import Replica
     from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
@@ -39,7 +45,7 @@ class Independent(Masked):
     estimate: Literal["renormalised", "unbiased"] = "renormalised"
     name: ClassVar[str] = "independent"
     lasting: ClassVar[str] = "every client has a reference"
-    in_step: ClassVar[str] = "a reference per client does not survive its client"
+    own_references: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.shift:
@@ -78,19 +84,16 @@ class IndependentCoding(MaskCoding):
         """Whose mask a client uses: its own."""
         return client + 1
 
-    def agreed(self, client: int) -> int:
-        """A client's weight as the view says."""
-        view = self.agreement.view
+    def agreed(self, client: int, round: int) -> int:
+        """A client's weight as the view of a round says."""
+        view = self.agreement.view_at(round)
         assert view.samples is not None
         return view.samples[view.clients.index(client)]
 
-    def check_agreed(self, client: int, samples: int) -> None:
+    def check_agreed(self, client: int, samples: int, round: int) -> None:
         """Refuse another weight than the agreed one."""
-        if samples != self.agreed(client):
-            expected = (
-                f"{self.agreed(client)}, as agreed in the view: the paper's mode weighs "
-                "references by it"
-            )
+        if samples != (agreed := self.agreed(client, round)):
+            expected = f"{agreed}, as agreed in the view: the paper's mode weighs references by it"
             name = self.agreement.view.members[client]
             raise InvalidSetting(f"samples of {name}", samples, expected)
 
@@ -103,7 +106,8 @@ class IndependentCoding(MaskCoding):
     def check_weight(self, contribution: Contribution) -> None:
         """Refuse a weight that cannot be a client's."""
         super().check_weight(contribution)
-        self.check_agreed(contribution.header.sender, contribution.samples)
+        header = contribution.header
+        self.check_agreed(header.sender, contribution.samples, header.round)
 
     def decode(self, contribution: Contribution, segment: Segment) -> Vector:
         """The values that are combined: zeros where this client keeps nothing."""
@@ -114,7 +118,24 @@ class IndependentCoding(MaskCoding):
         return spread
 
     # Clients keep different coordinates, so results are dense.
-    size, publish, published = Coding.size, Coding.publish, Coding.published
+    size, publish = Coding.size, Coding.publish
+
+    def published(self, result: Result, segment: Segment) -> Vector:
+        """The values of a result; refused if they do not fit, or its weight is not that of its
+        clients: by it the common reference moves, without any other limit."""
+        round = result.header.round
+        view = self.agreement.view_at(round)
+        if self.agreement.knows(round) and view.samples is not None:
+            weights = dict(zip(view.clients, view.samples, strict=True))
+            expected = sum(weights.get(client, 0) for client in result.included)
+            if result.samples != expected:
+                reason = f"are {result.samples}; those of its clients are {expected} in the view"
+                raise MalformedMessage("result.samples", reason)
+        return Coding.published(self, result, segment)
+
+    def begins_anew(self, round: int, previous: int) -> bool:
+        """Whether a result is a segment's first in its epoch, published or withheld."""
+        return previous < self.agreement.began(round)
 
     def scale(self, round: int, client: int) -> np.float32:
         """1/p, or n/k."""
@@ -124,10 +145,11 @@ class IndependentCoding(MaskCoding):
         self, result: Result, segment: Segment, reference: Vector | None
     ) -> tuple[Vector, Vector | None]:
         """What the server rule is given of a result, and the segment's next reference."""
+        round = result.header.round
+        view = self.agreement.view_at(round)
         assert reference is not None
-        view = self.agreement.view
         assert view.samples is not None
-        increment = self.published(result, segment) * self.scale(result.header.round, 0)
+        increment = self.published(result, segment) * self.scale(round, 0)
         # Only the included clients' references moved, each by its agreed weight.
         moved = np.float32(result.samples / sum(view.samples)) * increment
         if self._unbiased:
@@ -147,23 +169,68 @@ class IndependentSender(Sender):
     def __init__(self, coding: IndependentCoding, me: int) -> None:
         super().__init__(coding, me)
         self.own_reference = np.zeros(self.agreement.settings.places, np.float32)
+        self._since = 1
+        """The first round of the epoch that the reference is of."""
+        self._prepared = 0
+        """The last round that something was prepared for."""
+        self._uncertain = 0
+        """Something that was sent up to this round may be in a result, or not."""
+
+    # -- whether the reference is right -------------------------------------------------------
+
+    def uncertain(self, round: int) -> None:
+        """What became of what was sent up to a round will not be known."""
+        self._uncertain = max(self._uncertain, round)
+
+    @property
+    def astray(self) -> bool:
+        """Whether this client can give nothing more before another epoch begins."""
+        return self.agreement.newest_from <= self._uncertain
+
+    def trains(self, round: int) -> bool:
+        """Whether the reference is known in the epoch of a round."""
+        return self.agreement.began(round) > self._uncertain
+
+    def gives(self, round: int, shard: int) -> bool:
+        """Whether it still is, and what was prepared belongs to the epoch."""
+        fits = self._prepared != round or self.agreement.began(round) == self._since
+        return fits and self.trains(round)
+
+    # -- giving -------------------------------------------------------------------------------
+
+    def prepare(
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
+        """By segment: the values that are sent of an update."""
+        if (began := self.agreement.began(round)) > self._since:
+            self.own_reference[:] = 0
+            self._since = began
+        self._prepared = round
+        return super().prepare(update, samples, steps, round, replica, content)
 
     def reference(self, replica: Replica) -> Vector | None:
         """What travels is the difference to this."""
         return self.own_reference
 
+    def reference_sent(self, round: int, replica: Replica) -> Vector | None:
+        """The same of what is sent, segment after segment."""
+        return self.coding.gather(round, self.me, self.own_reference)
+
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
         super().check_weight(samples, steps, round)
-        self.coding.check_agreed(self.me, samples)
+        self.coding.check_agreed(self.me, samples, round)
 
     def remember(self, piece: Vector) -> Vector | None:
         """The own reference moves along it, if it is included."""
         return piece
 
     def included(self, result: Result, segment: Segment, remembered: Vector) -> None:
-        """s_k ← s_k + γ·v_k."""
+        """s_k ← s_k + γ·v_k; not by what belongs to an epoch that is over."""
         round = result.header.round
+        if round < self._since:
+            return
         moved = np.zeros(segment.size, np.float32)
         places = self.coding.places(round, segment.key, self.me)
         moved[places] = remembered * self.coding.scale(round, self.me)
@@ -195,6 +262,8 @@ class IndependentReader(Reader):
         """Every client's reference, as far as published results tell."""
         self.tracked: dict[int, Vector] = {}
         """The same from the contributions themselves, for who sees them."""
+        self._since = 1
+        """The first round of the epoch that these are of."""
 
     def reference(
         self, replica: Replica, client: int, coordinates: Indices, *, exact: bool
@@ -213,7 +282,7 @@ class IndependentReader(Reader):
             total = np.float32(result.samples)
             segments[result.header.key].scatter(sums, total * values)
         for client, at in self._included(round, results):
-            weights[at] += np.float32(self.coding.agreed(client))
+            weights[at] += np.float32(self.coding.agreed(client, round))
         return sums, weights
 
     def follow(
@@ -239,4 +308,8 @@ class IndependentReader(Reader):
             yield client, coordinates[np.repeat(chosen, np.diff(edges))]
 
     def _of(self, known: dict[int, Vector], client: int) -> Vector:
+        if self.agreement.newest_from > self._since:
+            self._since = self.agreement.newest_from
+            self.guessed.clear()
+            self.tracked.clear()
         return known.setdefault(client, np.zeros(self.agreement.settings.places, np.float32))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from eris.protocol.schemes.scheme import Coding, Scheme
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.round.laid import Laid
     from eris.protocol.settings import Settings
 
 LEAST_SHARED = 0.02
@@ -119,6 +120,19 @@ def refuse_order_statistics(settings: Settings) -> None:
         raise InvalidSetting("rule", settings.rule.name, expected)
 
 
+class Kept(NamedTuple):
+    """The kept coordinates of a round, segment after segment."""
+
+    places: Indices
+    """Where they are in a vector whose shards lie one behind the other."""
+    within: Indices
+    """Where each is in its segment."""
+    coordinates: Indices
+    """Where they are in the vector itself."""
+    edges: Indices
+    """Where among them each segment begins, and the end."""
+
+
 class MaskCoding(Coding):
     """Kept values at work: unscaled on the wire, 1/p applied once, when a result is replayed."""
 
@@ -126,12 +140,12 @@ class MaskCoding(Coding):
         super().__init__(scheme, agreement)
         self.compressor = scheme.compressor
         self._largest = np.float32(scheme.largest_entry(agreement.settings))
+        self._numbers = {key: number for number, key in enumerate(agreement.keys)}
         self._rounds: set[int] = set()
         """Rounds of which something is kept here."""
         self._sets: dict[tuple[int, int], KeptSet] = {}
         self._tags: dict[tuple[int, int], int] = {}
-        self._within: dict[tuple[int, int, Key], tuple[Indices, Indices]] = {}
-        self._layouts: dict[tuple[int, int], tuple[Indices, Indices]] = {}
+        self._within: dict[tuple[int, int], Kept] = {}
 
     # -- kept sets ----------------------------------------------------------------------------
 
@@ -166,47 +180,65 @@ class MaskCoding(Coding):
 
     def places(self, round: int, key: Key, client: int = 0) -> Indices:
         """Where in a segment the kept coordinates are."""
-        return self._kept_in(round, key, client)[0]
+        return self._kept_in(round, client).within[slice(*self._range(round, key, client))]
 
     def coordinates(self, round: int, key: Key, client: int) -> Indices:
         """The places, in a whole vector, of the values that a client sends of a segment."""
-        return self._kept_in(round, key, client)[1]
+        return self._kept_in(round, client).coordinates[slice(*self._range(round, key, client))]
+
+    def _range(self, round: int, key: Key, client: int) -> tuple[int, int]:
+        """Where among all that is kept a segment's coordinates are."""
+        begin, end = self._kept_in(round, client).edges[self._numbers[key] :][:2].tolist()
+        return begin, end
+
+    def _count(self, round: int, key: Key, client: int) -> int:
+        begin, end = self._range(round, key, client)
+        return end - begin
 
     def pick(self, round: int, segment: Segment, client: int, values: Vector) -> Vector:
         """What a client sends of a segment's values."""
         return values[self.places(round, segment.key, client)]
 
-    def _kept_in(self, round: int, key: Key, client: int) -> tuple[Indices, Indices]:
-        name = (round, self.who(round, client), key)
-        if name not in self._within:
+    def _kept_in(self, round: int, client: int) -> Kept:
+        who = (round, self.who(round, client))
+        if who not in self._within:
             self._forget(round)
-            segment = self.agreement.segments(round)[key]
-            self._within[name] = segment.kept(self.kept(round, client).bits)
-        return self._within[name]
+            shard_map = next(iter(self.agreement.segments(round).values())).shard_map
+            places, coordinates = shard_map.kept(self.kept(round, client).bits)
+            begins = self.agreement.edges(round)
+            edges = np.searchsorted(places, begins)
+            within = places - np.repeat(begins[:-1], np.diff(edges))
+            self._within[who] = Kept(places, within, coordinates, edges)
+        return self._within[who]
 
     def layout(self, round: int, client: int) -> tuple[Indices, Indices]:
         """The coordinates of all that a client sends, and the segments' edges among them."""
-        who = (round, self.who(round, client))
-        if who not in self._layouts:
-            self._layouts[who] = self._laid_out(round, client)
-        return self._layouts[who]
+        kept = self._kept_in(round, client)
+        return kept.coordinates, kept.edges
 
     def gather(self, round: int, client: int, vector: Vector) -> Vector:
         """All that a client sends of a vector, segment after segment."""
-        return vector[self.layout(round, client)[0]]
+        return vector[self._kept_in(round, client).coordinates]
+
+    def gather_laid(self, round: int, client: int, laid: Laid) -> Vector:
+        """:meth:`gather` of a replicated vector."""
+        arranged = laid.arranged()
+        if arranged is None:
+            return self.gather(round, client, laid.whole())
+        return arranged[self._kept_in(round, client).places]
 
     def edges(self, round: int, client: int) -> Indices:
         """Where in that each segment begins, in the order of the agreement's keys, and the end."""
-        return self.layout(round, client)[1]
+        return self._kept_in(round, client).edges
 
     def _forget(self, round: int) -> None:
         """Drop the kept sets of rounds that are over; a straggler's can be derived again."""
         if round in self._rounds:
             return
         self._rounds = {known for known in self._rounds if abs(known - round) <= 1} | {round}
-        for cache in (self._tags, self._sets, self._within, self._layouts):
+        for cache in (self._tags, self._sets, self._within):
             for old in [name for name in cache if abs(name[0] - round) > 1]:
-                del cache[old]  # type: ignore[arg-type]
+                del cache[old]
 
     # -- the four halves ----------------------------------------------------------------------
 
@@ -219,12 +251,13 @@ class MaskCoding(Coding):
         round, sender = contribution.header.round, contribution.header.sender
         if contribution.payload.stream != self.tag(round, sender):
             raise MalformedMessage("contribution.payload.stream", "names another kept set")
-        count = len(self.places(round, segment.key, sender))
-        return decode_values(contribution.payload.encoded, Encoding.KEPT, count)
+        return decode_values(
+            contribution.payload.encoded, Encoding.KEPT, self._count(round, segment.key, sender)
+        )
 
     def size(self, round: int, segment: Segment, client: int) -> int:
         """How many values are combined of a segment, where this client's are among them."""
-        return len(self.places(round, segment.key, client))
+        return self._count(round, segment.key, client)
 
     def publish(self, mean: Vector, round: int) -> Payload:
         """How a mean travels: as small as what it is of."""

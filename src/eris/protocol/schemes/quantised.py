@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from eris.core.combine import bounded
 from eris.core.compress import Quantiser
 from eris.core.errors import RefusedContribution
+from eris.core.exact_clip import Content
 from eris.core.shift import shift_step
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
@@ -18,6 +18,7 @@ from eris.protocol.schemes.scheme import Coding, Scheme, Sender
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.round.replica import Replica
     from eris.protocol.secure.vault import Vault
     from eris.protocol.settings import Settings
 
@@ -84,14 +85,16 @@ class QuantiseSender(Sender):
         super().__init__(coding, me)
         self._compressor = compressor
 
-    def examine(
-        self, update: Vector, reference: Vector | None, round: int, pieces: Mapping[Key, Vector]
-    ) -> None:
-        """Refuse an update that cannot be combined, whatever is drawn."""
-        super().examine(update, reference, round, pieces)
+    def prepare(
+        self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
+        content: Content | None = None,
+    ) -> dict[Key, Vector]:  # fmt: skip
+        """By segment: the values that are sent of an update, refused if any may be out of range."""
+        pieces = super().prepare(update, samples, steps, round, replica)
         settings = self.agreement.settings
         limit = settings.precision.value_range
         for piece in pieces.values() if settings.non_finite == "refuse" else ():
             if (reach := self._compressor.reach(piece)) > limit:
                 reason = f"quantised, its values are up to {reach:g}, beyond ±{limit:g}"
                 raise RefusedContribution(self.name, reason)
+        return pieces

@@ -32,7 +32,7 @@ class Reader:
         ``exact`` where the client's own contributions were seen.
         """
         assert replica.reference is not None
-        return replica.reference[coordinates]
+        return replica.reference.whole()[coordinates]
 
     def update(
         self, replica: Replica, client: int, coordinates: Indices, sent: Vector, heard: Flags

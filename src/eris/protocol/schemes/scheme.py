@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eris.core.combine import examine
+from eris.core.combine import examine, unremarkable
 from eris.core.compress import Encoding, decode_values, encode_values
 from eris.core.errors import ErisError, InvalidSetting, MalformedMessage
 from eris.core.exact_clip import Content
@@ -38,6 +38,7 @@ from eris.protocol.schemes.reader import Reader
 
 if TYPE_CHECKING:
     from eris.protocol.agreement import Agreement, Key, Segment
+    from eris.protocol.round.laid import Laid
     from eris.protocol.round.replica import Replica
     from eris.protocol.schemes.halves import Answering, Tables
     from eris.protocol.secure.vault import Vault
@@ -59,10 +60,20 @@ class Scheme:
     in_step: ClassVar[str] = ""
     """Why only the simulator that moves members in step can carry it, if so."""
 
+    own_references: ClassVar[bool] = False
+    """Whether every client has a reference of its own, which only results one by one keep right:
+    all begin anew with every epoch, and every start of a client begins one."""
     keyed: ClassVar[bool] = False
     """Whether members have keys that a view states."""
     whole_shards: ClassVar[bool] = False
     """Whether a segment is a whole shard, where settings do not say how long it is."""
+    apart: ClassVar[bool] = False
+    """Whether owners may not be clients."""
+    value_bytes: ClassVar[int] = 4
+    """Bytes that a coordinate takes in a message, at most."""
+    slow: ClassVar[bool] = False
+    """Whether members take long over what they send and hear: a runtime lets them do it in a
+    thread."""
     longest_segment: ClassVar[int | None] = None
     """Coordinates of the longest segment, where settings do not say how long it is."""
 
@@ -153,6 +164,11 @@ class Coding:
     def gather(self, round: int, client: int, vector: Vector) -> Vector:
         """All that a client sends of a vector, segment after segment."""
         return self.agreement.route(round).gather(vector)
+
+    def gather_laid(self, round: int, client: int, laid: Laid) -> Vector:
+        """:meth:`gather` of a replicated vector, which lies as it is sent."""
+        arranged = laid.arranged()
+        return self.gather(round, client, laid.whole()) if arranged is None else arranged
 
     def edges(self, round: int, client: int) -> Indices:
         """Where in that each segment begins, in the order of the agreement's keys, and the end."""
@@ -260,6 +276,11 @@ class Coding:
         """The step γ of the reference; where nothing is lost, ω is 0."""
         return shift_step(0.0)
 
+    def begins_anew(self, round: int, previous: int) -> bool:
+        """Whether a segment's reference is 0 before its result of a round, the one after that of
+        ``previous``."""
+        return False
+
     def move(
         self, result: Result, segment: Segment, reference: Vector | None
     ) -> tuple[Vector, Vector | None]:
@@ -321,7 +342,13 @@ class Sender:
 
     def reference(self, replica: Replica) -> Vector | None:
         """What travels is the difference to this."""
-        return replica.reference
+        return None if replica.reference is None else replica.reference.whole()
+
+    def reference_sent(self, round: int, replica: Replica) -> Vector | None:
+        """The same of what is sent, segment after segment."""
+        if replica.reference is None:
+            return None
+        return self.coding.gather_laid(round, self.me, replica.reference)
 
     def prepare(
         self, update: Vector, samples: int, steps: int, round: int, replica: Replica,
@@ -338,31 +365,33 @@ class Sender:
             found = f"{update.dtype} array of shape {update.shape}"
             raise InvalidSetting("update", found, f"{settings.n} float32 values")
         self.check_weight(samples, steps, round)
-        reference, coding = self.reference(replica), self.coding
+        coding = self.coding
         update = coding.enter(update)
         if settings.rule.normalises_steps:
             update = update / np.float32(steps)
         values = coding.gather(round, self.me, update)
+        reference = self.reference_sent(round, replica)
         if reference is not None:
-            values = difference(values, coding.gather(round, self.me, reference))
+            values = difference(values, reference)
         edges = coding.edges(round, self.me).tolist()
         cuts = zip(self.agreement.keys, edges[:-1], edges[1:], strict=True)
         pieces = {key: values[begin:end] for key, begin, end in cuts}
-        self.examine(update, reference, round, pieces)
+        self.examine(update, values, round, replica)
         return pieces
 
     def check_weight(self, samples: int, steps: int, round: int) -> None:
         """Refuse what cannot be this client's weight."""
         self.agreement.check_weight(self.me, samples, steps, round)
 
-    def examine(
-        self, update: Vector, reference: Vector | None, round: int, pieces: Mapping[Key, Vector]
-    ) -> None:
+    def examine(self, update: Vector, values: Vector, round: int, replica: Replica) -> None:
         """Refuse an update that cannot be combined, and note what of it is too small to be."""
-        settings, kept = self.agreement.settings, self.coding.kept(round, self.me)
+        settings, self.lost = self.agreement.settings, 0.0
+        if unremarkable(values, settings.precision):
+            return
+        kept = self.coding.kept(round, self.me)
         self.lost = examine(
             update, self.name, settings.precision, settings.non_finite,
-            reference=reference, kept=kept,
+            reference=self.reference(replica), kept=kept,
         )  # fmt: skip
 
     def payload(self, piece: Vector, segment: Segment, round: int, based_on: int) -> Payload:
@@ -375,6 +404,15 @@ class Sender:
 
     def included(self, result: Result, segment: Segment, remembered: Vector) -> None:
         """A piece that was sent, and is remembered, is in a result."""
+
+    def uncertain(self, round: int) -> None:
+        """What became of what was sent up to a round will not be known: results were skipped, or
+        it was sent by an earlier start of this client."""
+
+    @property
+    def astray(self) -> bool:
+        """Whether this client can give nothing more before another epoch begins."""
+        return False
 
     def over(self, round: int, key: Key) -> None:
         """What was sent of a segment in a round is in its result, or will never be in one."""

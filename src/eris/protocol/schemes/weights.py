@@ -86,7 +86,7 @@ class WeightCoding(Coding):
             return pieces
         segments = self.agreement.segments(round)
         return {
-            key: moved(segments[key].gather(replica.held), piece, self.rate)
+            key: moved(replica.held.piece(segments[key]), piece, self.rate)
             for key, piece in pieces.items()
         }
 
@@ -142,5 +142,5 @@ class WeightReader(Reader):
         """A client's update on some coordinates, of what it sent; 0 was not ``heard``."""
         if not self.coding.of_weights:
             return sent
-        found = moved_by(replica.held[coordinates], sent, self.coding.rate)
+        found = moved_by(replica.held.whole()[coordinates], sent, self.coding.rate)
         return np.where(heard, found, np.float32(0))

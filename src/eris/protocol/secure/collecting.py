@@ -181,7 +181,9 @@ class SecureCollector(Collector):
         self._exponent = desk.replica.exponent(segment.key, round)
         self._wording = wording(desk.agreement, round, self._exponent)
         self._wire = wire_bytes(self._count, self._wording.form)
-        self._asked: tuple[int, ...] | None = None
+        self._asked: list[tuple[int, ...]] = []
+        """Which seats were asked together, one way after another: whatever was answered opens."""
+        self._misfit: tuple[int, ...] | None = None
         self._audits: dict[int, Mapping[tuple[int, int], tuple[int, int]]] | None = None
         self._audited = False
 
@@ -263,12 +265,14 @@ class SecureCollector(Collector):
         """Of the seats that hold all escrows, those to be asked now."""
         opening, statement = self._closing
         left_out = self._desk.left_out(self._round)
-        self._asked = opening.asked({s for s, h in enumerate(opening.helpers) if h in left_out},
-                                    lambda way: self._desk.misfitted[self._who(way)])  # fmt: skip
-        if self._asked is None:
+        asked = opening.asked({s for s, h in enumerate(opening.helpers) if h in left_out},
+                              lambda way: self._desk.misfitted[self._who(way)])  # fmt: skip
+        if asked is None:
             return Asking({})
-        said = write_closing(statement, opening.signature, bitmap(self._asked))
-        return Asking({opening.helpers[seat]: said for seat in self._asked})
+        if asked not in self._asked:  # nobody else may be there to be asked
+            self._asked.append(asked)
+        said = write_closing(statement, opening.signature, bitmap(asked))
+        return Asking({opening.helpers[seat]: said for seat in asked})
 
     def _who(self, seats: Iterable[int]) -> frozenset[int]:
         return frozenset(self._closing[0].helpers[seat] for seat in seats)
@@ -290,7 +294,7 @@ class SecureCollector(Collector):
             return self._take_audit(seat, data)
         named, seats, given = read_answer(data, self._wire)
         asked = tuple(s for s in range(len(opening.helpers)) if seats >> s & 1)
-        if named != statement.digest or asked != self._asked or self._audits is not None:
+        if named != statement.digest or asked not in self._asked or self._audits is not None:
             return None  # of another question; or again, and what it opened is under audit
         try:
             bounds = self._wording.bounds(len(self.included))
@@ -298,6 +302,8 @@ class SecureCollector(Collector):
         except Misfit as misfit:
             self._desk.notes.append(f"round {self._round}: {misfit}")
             self._desk.misfitted[self._who(asked)] += 1
+            self._asked.remove(asked)
+            self._misfit = asked
             self._step_back()
             return self._ask() if self._audited else self._ask_audit()
         if opened is None:
@@ -314,7 +320,7 @@ class SecureCollector(Collector):
         """What is published of a mean on a common grid; the next one's unit follows from it."""
         if coding.follows:
             self.exponent = coding.next_exponent(mean, self._round)
-        return coding.mean_update(mean, lambda: self._segment.gather(self._desk.replica.held))
+        return coding.mean_update(mean, lambda: self._desk.replica.held.piece(self._segment))
 
     def _step_back(self) -> None:
         """A sum may have been too large for its words: unless somebody is named for it, or others
@@ -344,8 +350,8 @@ class SecureCollector(Collector):
         opening, _ = self._closing
         audits, self._audits = self._audits or {}, None
         found: list[frozenset[int]] = []
-        if self._asked is not None and set(self._asked) <= audits.keys():
-            found = opening.blamed(self._asked, audits)
+        if self._misfit is not None and audits.keys() >= set(self._misfit):
+            found = opening.blamed(self._misfit, audits)
             self._desk.blame(found, self._round)
         if found:
             self.exponent = None  # it was not the unit's fault

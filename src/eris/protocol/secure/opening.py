@@ -210,15 +210,21 @@ class Opening:
         self, without: Container[int] = (), misfits: Callable[[tuple[int, ...]], int] = lambda _: 0
     ) -> tuple[int, ...] | None:
         """The seats to ask next about the statement: other ones after a silence or a misfit; those
-        last that had most ``misfits`` before."""
+        last that had most ``misfits`` before. Of those alike every segment asks others, so that
+        all seats have as much to send."""
         assert self.statement is not None
         group = self._groups[self.statement.model]
         group.look(self.deposits)
-        able = sorted(seat for seat in group.seats if seat not in without)
-        ways = [way for way in combinations(able, self.terms.threshold.need)
-                if way not in self._misfits]  # fmt: skip
+        able = {seat for seat in group.seats if seat not in without}
+        threshold, shape = self.terms.threshold, self.shape
+        ways = list(combinations(range(threshold.seats), threshold.need))
+        first = (shape.place.shard + shape.segment) % len(ways)
         silent = self.deposits.silent
-        return min(ways, key=lambda way: (len(silent & set(way)), misfits(way), way), default=None)
+        return min(
+            (way for way in ways[first:] + ways[:first]
+             if able.issuperset(way) and way not in self._misfits),
+            key=lambda way: (len(silent & set(way)), misfits(way)), default=None,
+        )  # fmt: skip
 
     def answered(
         self,
@@ -244,7 +250,9 @@ class Opening:
         own = self._own[1:] if self.statement.own and self._own is not None else None
         try:
             answers = [self._answers[asked][s] for s in asked]
-            return total.opened(answers, bound, noise, own, heaviest)
+            # Everyone refuses a result of fewer samples than clients: a client that says it has
+            # minus a hundred would have this owner alone move on.
+            return total.opened(answers, bound, noise, own, heaviest, len(self.included))
         except Misfit:
             self._misfits.add(asked)
             raise

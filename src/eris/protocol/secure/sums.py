@@ -191,13 +191,13 @@ class MaskedSum:
 
     def opened(
         self, answers: Sequence[Answer], bound: float, noise: float = 0.0,
-        own: tuple[Words, Words] | None = None, heaviest: float = math.inf,
+        own: tuple[Words, Words] | None = None, heaviest: float = math.inf, lightest: int = 1,
     ) -> OpenedSum:  # fmt: skip
         """What is left without the masks; :class:`Misfit` where it cannot be a sum of updates.
 
         ``bound`` is the largest magnitude of a coordinate for a weight of one, and ``noise`` by how
-        much more noise may have moved it; ``own`` is the owner's own head and words, and
-        ``heaviest`` the largest weight of a sum.
+        much more noise may have moved it; ``own`` is the owner's own head and words, ``heaviest``
+        the largest weight of a sum and ``lightest`` the least: one for each client.
         """
         head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
         for one in answers:
@@ -213,7 +213,7 @@ class MaskedSum:
             raise Misfit("the opened sum does not fit its check words")
         most = samples * bound + noise
         largest = max(int(total.max(initial=0)), -int(total.min(initial=0)))
-        if not 1 <= samples <= heaviest or most > MOST_WORD or largest > most:
+        if not lightest <= samples <= heaviest or most > MOST_WORD or largest > most:
             raise Misfit("the opened sum is beyond what its samples can amount to")
         return OpenedSum(samples, sample_steps, total)
 
