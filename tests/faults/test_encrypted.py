@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from eris.core.compress import Encoded, Encoding
-from eris.protocol.authority.directory import Directory
 from eris.protocol.enccluster import shares
 from eris.protocol.enccluster.answering import Answerer, RevealKey
 from eris.protocol.enccluster.collecting import EncryptedCollector
@@ -34,7 +33,7 @@ from eris.protocol.schemes.encrypted_clusters import EncryptedClusterCoding
 from eris.testing.shape import CLUSTERED, Shape
 from eris.testing.weather import Incident, Trouble
 from eris.testing.world import World
-from support.bugs import catch
+from support.bugs import Hasty, catch
 
 # What is encrypted cannot be looked at: a client is trusted for its values, as in any mean.
 KINDS = frozenset(Trouble) - {Trouble.POISON}
@@ -221,18 +220,6 @@ def test_an_owner_that_tries_again_without_who_is_silent(monkeypatch: pytest.Mon
     monkeypatch.setattr(Aggregator, "_ask", about_who_is_left)
     law = "its owner closes on two sets"
     catch(monkeypatch, law, Trouble.DROP, Trouble.DELAY, shape=SHAPE)
-
-
-class Hasty(Directory):
-    """Lets a new view begin right after the last round that was reported."""
-
-    def _settle(self) -> bool:
-        kept = self._members
-        self._members = [replace(member, through=member.round) for member in kept]
-        try:
-            return super()._settle()
-        finally:
-            self._members = kept
 
 
 def test_a_successor_that_asks_in_its_predecessors_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,9 @@ def in_step(world: GossipWorld, order: Sequence[int], epoch: int) -> tuple[Swarm
 
 
 @pytest.mark.parametrize("roster", [False, True])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", sorted(METHODS.keys() - {"shatter"})
+)  # see test_carried_world.py
 def test_without_trouble_members_are_those_of_the_swarm(method: str, roster: bool) -> None:
     shape = Shape(members=6, rounds=5, roster=roster, gossip=method, ordered=roster)
     world = Recorded(4, shape=shape, kinds=NONE)
@@ -246,7 +248,7 @@ def test_increments_that_are_told_twice(monkeypatch: pytest.MonkeyPatch) -> None
         return out
 
     monkeypatch.setattr(AccumulatingPeer, "_send", keeping)
-    assert broken(range(104, 110, 5), "told of updates that it knows")
+    assert broken(range(100, 113, 6), "told of updates that it knows")
 
 
 def test_what_was_kept_for_others_is_not_sent_again_after_a_restart(
@@ -259,4 +261,4 @@ def test_what_was_kept_for_others_is_not_sent_again_after_a_restart(
         self._kept = tuple(state["clients"].tolist()), self._kept[1]
 
     monkeypatch.setattr(GossipMember, "restore", trusting)
-    assert broken(range(4, 100, 5), "told of updates that it knows")
+    assert broken(range(4, 100, 6), "told of updates that it knows")

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from eris.core.ring import Words, add_wire, signed
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Key
 from eris.protocol.messages import Snapshot
 from eris.protocol.round.replica import Replica
 from eris.protocol.schemes.grid import GridCoding
-from eris.protocol.secure.sums import Answer, MaskedSum, OpenedSum
+from eris.protocol.secure.sums import MaskedSum
 from eris.testing.shape import Shape
 from eris.testing.weather import Trouble
 from eris.testing.world import World
-from support.bugs import catch
+from support.bugs import catch, opened_unchecked
 
 SHAPE = Shape(members=6, shards=3, rounds=8, min_included=4, kept=1.0, secure="2 of 3", bits=12)
 KINDS = frozenset(Trouble) - {Trouble.POISON}
@@ -58,19 +54,7 @@ def test_members_that_come_back_go_on_in_the_unit_that_holds() -> None:
 
 
 def test_a_wrapped_sum_that_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(
-        self: MaskedSum, answers: Sequence[Answer], bound: float, noise: float = 0.0,
-        own: tuple[Words, Words] | None = None, heaviest: float = math.inf,
-    ) -> OpenedSum:  # fmt: skip
-        head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
-        for one in answers:
-            head -= one.head
-            add_wire(masks, one.wire, self.form)
-        words = self.words - masks + (own[1] if own is not None else np.uint64(0))
-        head += own[0] if own is not None else np.uint64(0)
-        return OpenedSum(int(head[0]), int(head[1]), signed(words, self.form))
-
-    monkeypatch.setattr(MaskedSum, "opened", unchecked)
+    monkeypatch.setattr(MaskedSum, "opened", opened_unchecked)
     catch(monkeypatch, "whose check words do not fit", shape=SHAPE)
 
 

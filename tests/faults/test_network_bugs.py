@@ -31,7 +31,7 @@ from eris.testing.found import kept
 from eris.testing.shape import Shape
 from eris.testing.weather import Incident, Trouble, Weather
 from eris.testing.world import World
-from support.bugs import catch
+from support.bugs import Hasty, catch
 
 # -- fencing ----------------------------------------------------------------------------------
 
@@ -54,18 +54,6 @@ def test_owners_without_permits_and_no_fencing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Node, "_check", check_all_but_the_epoch)
     law = "published without a permit|but the round belongs to"
     catch(monkeypatch, law, Trouble.OUTAGE, Trouble.DROP, member=Presumptuous)
-
-
-class Hasty(Directory):
-    """Lets a new view begin right after the last round that was reported."""
-
-    def _settle(self) -> bool:
-        kept = self._members
-        self._members = [replace(member, through=member.round) for member in kept]
-        try:
-            return super()._settle()
-        finally:
-            self._members = kept
 
 
 def test_a_second_owner_in_a_round_after_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:

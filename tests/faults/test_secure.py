@@ -13,6 +13,7 @@ from eris.protocol.agreement import Agreement, Key
 from eris.protocol.messages import RevealRequest
 from eris.protocol.round.aggregator import Aggregator
 from eris.protocol.round.helping import Helping
+from eris.protocol.round.member import Member
 from eris.protocol.round.ownership import Ownership
 from eris.protocol.round.roles import Node
 from eris.protocol.schemes.collector import Asking
@@ -22,7 +23,7 @@ from eris.protocol.secure.helper import Helper
 from eris.protocol.secure.keys import MemberKeys
 from eris.protocol.secure.opening import Opening
 from eris.protocol.secure.seats import Threshold
-from eris.protocol.secure.sums import MaskedSum, OpenedSum
+from eris.protocol.secure.sums import Answer, MaskedSum, OpenedSum
 from eris.protocol.secure.terms import SecureSums
 from eris.protocol.secure.wire import write_deposits
 from eris.testing.shape import Shape
@@ -179,8 +180,8 @@ def test_a_helper_that_answers_whoever_asks_after_a_takeover(
     catch(monkeypatch, law, Trouble.DEATH, Trouble.OUTAGE, Trouble.DROP, most=40, shape=SHAPE)
 
 
-def test_a_helper_that_lies_is_named_and_the_sum_is_opened_by_others() -> None:
-    """A wrong answer is found by the check words, and the audit says whose it is."""
+def world_with_a_liar(lie: Callable[[Answer], Answer]) -> tuple[World, int, Member]:
+    """A world in fine weather, over, and the first helper of shard 0, who lied, and its owner."""
     world = World(5, shape=SHAPE, kinds=frozenset())
     world.run_until(1.0)
     members = {h.member.me: h.member for h in world.hosts if h.member}
@@ -193,12 +194,21 @@ def test_a_helper_that_lies_is_named_and_the_sum_is_opened_by_others() -> None:
     assert isinstance(helping, Helping)
     given = helping.helper.answer
 
-    def wrong(*asked: Any, **more: Any) -> Any:
-        made = given(*asked, **more)
-        return replace(made, wire=bytes([made.wire[0] ^ 1]) + made.wire[1:])
+    def wrong(*asked: Any, **more: Any) -> Answer:
+        return lie(given(*asked, **more))
 
     helping.helper.answer = wrong  # type: ignore[method-assign]
     world.run()
+    return world, liar, owner
+
+
+def test_a_helper_that_lies_is_named_and_the_sum_is_opened_by_others() -> None:
+    """A wrong answer is found by the check words, and the audit says whose it is."""
+
+    def lie(made: Answer) -> Answer:
+        return replace(made, wire=bytes([made.wire[0] ^ 1]) + made.wire[1:])
+
+    world, liar, owner = world_with_a_liar(lie)
     desk = owner.node.aggregator.desk
     assert isinstance(desk, SecureDesk)
     assert desk.left_out(10) == {liar}
@@ -211,26 +221,13 @@ def misfitted() -> int:
 
     Words of (1, -2, 1) times anything leave both check words as they are.
     """
-    world = World(5, shape=SHAPE, kinds=frozenset())
-    world.run_until(1.0)
-    members = {h.member.me: h.member for h in world.hosts if h.member}
-    view = next(iter(members.values())).agreement.view
-    assert view.seating is not None
-    liar, owner = view.seating.helpers[0][0], members[view.owners[0]]
-    assert world.witness.sums is not None
-    world.witness.sums.lying.add(liar)
-    helping = members[liar].node.helping
-    assert isinstance(helping, Helping)
-    given = helping.helper.answer
 
-    def wrong(*asked: Any, **more: Any) -> Any:
-        made = given(*asked, **more)
+    def lie(made: Answer) -> Answer:
         words = np.frombuffer(made.wire, "<u8").copy()
         words[:3] += np.array([1 << 62, 1 << 63, 1 << 62], np.uint64)
         return replace(made, wire=words.tobytes())
 
-    helping.helper.answer = wrong  # type: ignore[method-assign]
-    world.run()
+    world, liar, owner = world_with_a_liar(lie)
     desk = owner.node.aggregator.desk
     assert isinstance(desk, SecureDesk)
     assert len(world.witness.results) == 10 * 3

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eris.core.ring import Words, add_wire, signed, to_wire
+from eris.core.ring import Words, to_wire
 from eris.core.streams import Stream
 from eris.protocol.secure import escrow as escrow_module
 from eris.protocol.secure import pads, sending, sums
@@ -20,13 +18,13 @@ from eris.protocol.secure.helper import Helper
 from eris.protocol.secure.labels import ShardRound
 from eris.protocol.secure.opening import Opening
 from eris.protocol.secure.sending import SecureSender
-from eris.protocol.secure.sums import Answer, MaskedSum, MaskedWords, OpenedSum
+from eris.protocol.secure.sums import MaskedSum, MaskedWords
 from eris.protocol.secure.terms import RINGS
 from eris.testing.shape import Shape
 from eris.testing.weather import Incident, Trouble
 from eris.testing.wire_laws import WireBytes
 from eris.testing.world import World
-from support.bugs import catch
+from support.bugs import catch, opened_unchecked
 
 SHAPE = Shape(members=6, shards=3, rounds=6, min_included=4, kept=1.0, secure="2 of 3")
 BACK = replace(SHAPE, clients_only=1)
@@ -80,19 +78,7 @@ def test_law_5_a_nonce_without_the_content(monkeypatch: pytest.MonkeyPatch) -> N
 def test_law_9_a_sum_that_is_published_before_it_is_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def unchecked(
-        self: MaskedSum, answers: Sequence[Answer], bound: float, noise: float = 0.0,
-        own: tuple[Words, Words] | None = None, heaviest: float = math.inf,
-    ) -> OpenedSum:  # fmt: skip
-        head, masks = self.head.copy(), np.zeros(len(self.words), np.uint64)
-        for one in answers:
-            head -= one.head
-            add_wire(masks, one.wire, self.form)
-        words = self.words - masks + (own[1] if own is not None else np.uint64(0))
-        head += own[0] if own is not None else np.uint64(0)
-        return OpenedSum(max(1, int(head[0])), int(head[1]), signed(words, self.form))
-
-    monkeypatch.setattr(MaskedSum, "opened", unchecked)
+    monkeypatch.setattr(MaskedSum, "opened", opened_unchecked)
     catch(monkeypatch, "whose check words do not fit", shape=SHAPE, incidents=LIE)
 
 

@@ -1,7 +1,7 @@
 """Whole federations under all kinds of trouble: whatever fails, the laws hold.
 
-300 worlds, half of them here and half in ``test_world_more.py``, so that two processes share them;
-``make soak`` runs tens of thousands.
+200 worlds, most of them here and the others in ``test_world_more.py``, so that two processes share
+them; ``make soak`` runs tens of thousands.
 Each has three to seven members; its shape and its troubles follow from its seed.
 """
 

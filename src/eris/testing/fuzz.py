@@ -186,8 +186,13 @@ class FuzzedNode:
 
     def _state(self) -> list[Vector]:
         replica = self.node.replica
-        shared = [] if replica.reference is None else [replica.reference]
-        return [replica.model, *replica.slots, *shared, *self.node.client.sender.state().values()]
+        shared = [] if replica.reference is None else [replica.reference.whole()]
+        return [
+            replica.model,
+            *(slot.whole() for slot in replica.slots),
+            *shared,
+            *self.node.client.sender.state().values(),
+        ]
 
     def feed(self, message: Message, source: int) -> tuple[bool, bool]:
         """Let the node receive a message; returns (refused, state moved)."""

@@ -33,6 +33,7 @@ from eris.protocol.view import View
 from eris.testing.sum_laws import LawBroken
 
 Exact = NDArray[np.float64]
+TO_ALL = -1
 CLOSE = 1e-4
 """How far a model in float32 may be from the oracle's, for values of a few units."""
 
@@ -56,8 +57,8 @@ class GossipWitness:
         self.settings, self.method, self.initial = settings, method, initial
         self.saw: Counter[str] = Counter()
         self.liars: set[int] = set()
-        self.said: dict[tuple[int, int, int, int], bytes] = {}
-        """By sender, round, step and chunk: what it said."""
+        self.said: dict[tuple[int, int, int], dict[tuple[int, int], Share]] = {}
+        """By sender, round and step: what it said, by chunk and receiver."""
         self.missed: dict[int, list[tuple[int, frozenset[int]]]] = {}
         """By round: who has mixed without whom."""
         self._views: dict[int, Scheduled] = {}
@@ -121,14 +122,19 @@ class GossipWitness:
             raise LawBroken(f"{where}: of epoch {header.epoch}; its view is that of {view.epoch}")
         if me not in view.client_set or not {*said.to} <= self._neighbours(view, header, me):
             raise LawBroken(f"{where}: sent to {said.to}, who are no neighbours")
-        content = message.payload.encoded.data
-        key = (me, header.round, header.segment, header.shard)
-        again = key in self.said
-        if self.said.setdefault(key, bytes(content)) != bytes(content):
-            raise LawBroken(f"{where}: it says two things")
+        told = self.said.setdefault((me, header.round, header.segment), {})
+        again = (header.shard, self._said_to(said)[0]) in told
+        for receiver in self._said_to(said):
+            before = told.setdefault((header.shard, receiver), message)
+            if (before.names, before.payload) != (message.names, message.payload):
+                raise LawBroken(f"{where}: it says two things")
         if isinstance(self.method, Ako) and not again:
             for receiver in said.to:
                 self._check_told_once(message, receiver, view, where)
+
+    def _said_to(self, said: Outgoing) -> tuple[int, ...]:
+        """Whom something is said to, where others may be told otherwise: to all alike."""
+        return (TO_ALL,)
 
     def _check_told_once(self, share: Share, receiver: int, view: View, where: str) -> None:
         """An increment is a sum of updates that its receiver has not been told of: of all since the

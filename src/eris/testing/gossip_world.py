@@ -22,15 +22,19 @@ from eris.methods.epidemic import EpidemicLearning
 from eris.methods.method import GossipMethod
 from eris.methods.muffliato import Muffliato
 from eris.methods.qdpsgd import QDPSGD1
+from eris.methods.shatter import Shatter
 from eris.protocol.authority.directory import Directory
 from eris.protocol.authority.standing import Standing
 from eris.protocol.codec import decode, encode
+from eris.protocol.gossip.carried import ANNOUNCE, ECHO, EXCHANGE, HAND_OUT, CarriedNode
 from eris.protocol.gossip.member import GossipMember
 from eris.protocol.gossip.peer import GossipSettings, Nodes
-from eris.protocol.messages import CatchUp, Message, Outgoing, Payload, Refusal, Share
+from eris.protocol.gossip.roll import NAME_BYTES, pack_echo, pack_labels
+from eris.protocol.messages import CatchUp, Header, Message, Outgoing, Payload, Refusal, Share
 from eris.protocol.round.giving import Job
 from eris.protocol.settings import model_digest
 from eris.protocol.transcript import Record
+from eris.testing.carried_laws import CarriedWitness
 from eris.testing.gossip_laws import GossipWitness
 from eris.testing.places import Host
 from eris.testing.realm import Realm
@@ -46,6 +50,7 @@ METHODS: dict[str, GossipMethod] = {
         Muffliato(sigma=0.01, steps=3, degree=2),
         QDPSGD1(density=0.6, sigma=0.01, pace=0.5),
         Ako(partitions=3),
+        Shatter(virtual_nodes=3, degree=3),
     )
 }
 SETTLED = 6.0
@@ -79,19 +84,34 @@ class GossipWorld(Realm[GossipMember]):
         self.settings = GossipSettings(
             len(self.initial), shape.members, self.method.name, self.method.parameters, seed, 0.1,
             model_digest(self.initial), close_after=0.9, retry_every=0.3,
+            least_clients=self.method.least_members,
         )  # fmt: skip
-        self.witness = GossipWitness(self.settings, METHODS[shape.gossip], self.initial)
+        witness = CarriedWitness if isinstance(self.method, Shatter) else GossipWitness
+        self.witness = witness(self.settings, METHODS[shape.gossip], self.initial)
+        self._draws = 0
         super().__init__(seed, shape, (), kinds=kinds, incidents=incidents, directory=directory)
 
     def nodes(self, settings: GossipSettings) -> Nodes:
         """The machines of as many as are there."""
         return METHODS[self.shape.gossip].among(settings.nodes).nodes(settings)
 
+    def members(self, host: int, settings: GossipSettings) -> Nodes:
+        """The machines that may fail; what they draw in secret is a stream here."""
+        method = METHODS[self.shape.gossip].among(settings.nodes)
+        return method.members(settings, partial(self._drawn, host))
+
+    def _drawn(self, host: int, size: int) -> bytes:
+        self._draws += 1
+        return (
+            Stream(self.seed, "drawn", self._draws, host).words(0, -(-size // 4)).tobytes()[:size]
+        )
+
     def make(self, host: Host[GossipMember], standing: Standing) -> GossipMember:
         """A member that gossips."""
         assert host.joined is not None
         return self._make_member(
-            self.settings, standing, self.initial, rounds=self.shape.rounds, nodes=self.nodes,
+            self.settings, standing, self.initial, rounds=self.shape.rounds,
+            nodes=partial(self.members, host.number),
             abstain_through=host.joined.abstain_through,
         )  # fmt: skip
 
@@ -205,4 +225,19 @@ class GossipWorld(Realm[GossipMember]):
                 told += [Share(replace(header, round=one), odd) for one in ahead]
             forged = replace(header, sender=others[0])
             told += [Share(forged, Payload(encode_values(self.initial)))]
+            if isinstance(member._peer, CarriedNode):
+                told += self._names(member._peer, header)
         return [Outgoing(others, message) for message in told]
+
+    def _names(self, node: CarriedNode, header: Header) -> list[Message]:
+        """Names that others carry, names of nobody, and that nobody has announced anything."""
+        known = [(name, chunk) for name, (_, chunk) in node._own.items()]
+        names = pack_labels(sorted([*known, (bytes(NAME_BYTES), 0)]))
+        silence = pack_echo((None,) * node.settings.nodes)
+        nothing = Payload(encode_values(np.empty(0, np.float32)))
+        return [
+            Share(replace(header, segment=ANNOUNCE), nothing, names),
+            Share(replace(header, segment=ECHO), nothing, silence),
+            Share(replace(header, segment=EXCHANGE), nothing, names),
+            Share(replace(header, segment=HAND_OUT), nothing, names * 99),
+        ]

@@ -122,7 +122,7 @@ class KeyLaws:
         self._given[header.sender, place].add(named)
         if named in self._sent:
             return
-        held = segment.gather(member.node.replica.held)
+        held = member.node.replica.held.piece(segment).copy()
         self._held.setdefault((header.key, sent.based_on), held)
         weights = moved(held, values, coding.rate) if coding.of_weights else values
         if isinstance(coding, EncryptedClusterCoding):

@@ -140,10 +140,12 @@ class Authority:
         self.shape, self._clock, self._make = shape, clock, make
         self._terms: dict[str, Any] = {
             "charter": "{}", "sizes": list(sizes), "start_with": start_with, "lease": LEASE,
-            "least_clients": shape.enough if shape.cautious else 1,
+            "least_clients": shape.enough if shape.cautious else shape.fewest,
         }  # fmt: skip
         if shape.keyed:
             self._terms["seats"] = 0 if shape.sums is None else shape.sums.threshold.seats
+        if shape.own:
+            self._terms |= {"weighed": True, "anew": True}
         self.starts = 0
         """How often the directory has been started."""
         self._newest: list[dict[str, Any]] | None = None
@@ -164,6 +166,7 @@ class Authority:
                 self._clock(), name=name, fingerprint=name, address=name, charter="{}", mark=mark,
                 client=shape.is_client(host), aggregator=shape.is_aggregator(host),
                 max_share=shape.max_share, keys=keys,
+                samples=shape.samples(host) if shape.is_client(host) else 0,
             )
         )  # fmt: skip
 

@@ -15,7 +15,15 @@ from eris.core.vectors import Vector
 from eris.protocol.authority.succession import Candidate, assign
 from eris.protocol.enccluster.mapped import MappingCoding
 from eris.protocol.enccluster.sets import SetLaw
-from eris.protocol.schemes import EncryptedClusters, EncryptedWeights, Grid, Scheme, scheme_for
+from eris.protocol.gossip.carried import LEAST as CARRYING
+from eris.protocol.schemes import (
+    EncryptedClusters,
+    EncryptedWeights,
+    Grid,
+    Independent,
+    Scheme,
+    scheme_for,
+)
 from eris.protocol.secure.seats import Threshold
 from eris.protocol.secure.terms import RINGS, SecureSums
 from eris.protocol.settings import Settings, model_digest
@@ -72,6 +80,8 @@ class Shape:
     """What is encrypted: ``clusters``, or ``weights``."""
     coding: MappingCoding = "packed"
     """How the mapping to such clusters travels."""
+    own: bool = False
+    """Whether every client has a mask and a reference of its own."""
     gossip: str = ""
     """The method by which members gossip; empty where they aggregate."""
 
@@ -139,6 +149,12 @@ class Shape:
             coding=("packed", "packed", "sealed", "huffman", "filter16")[int(5 * pick[2])],
         )  # fmt: skip
 
+    @classmethod
+    def referring(cls, seed: int) -> Self:
+        """The shape that belongs to a seed where every client has a reference of its own."""
+        drawn = cls.drawn(seed)
+        return replace(drawn, own=True, roster=False, rounds=2 * drawn.rounds, kept=0.5)
+
     @property
     def n(self) -> int:
         """Coordinates of the model."""
@@ -151,10 +167,17 @@ class Shape:
     @classmethod
     def gossiping(cls, seed: int) -> Self:
         """The shape that belongs to a seed where members gossip, by one method after another."""
-        methods = ("d-psgd", "el", "muffliato", "q-dpsgd-1", "ako")
+        methods = ("d-psgd", "el", "muffliato", "q-dpsgd-1", "ako", "shatter")
         drawn = cls.drawn(seed)
         rounds = 3 * drawn.rounds  # some of them after the storm
-        return replace(drawn, helpers=0, rounds=rounds, gossip=methods[seed % len(methods)])
+        made = replace(drawn, helpers=0, rounds=rounds, gossip=methods[seed % len(methods)])
+        least = max(made.start_with, made.fewest)
+        return replace(made, members=max(made.members, made.fewest + 1), start_with=least)
+
+    @property
+    def fewest(self) -> int:
+        """Clients without whom there is no round, whoever else is there."""
+        return CARRYING if self.gossip == "shatter" else 1
 
     @property
     def sums(self) -> SecureSums | None:
@@ -177,7 +200,7 @@ class Shape:
     @property
     def enough(self) -> int:
         """Clients that a result needs: a majority, so that any two results share one."""
-        least = max(self.min_included, self._least, self._lawful)
+        least = max(self.min_included, self._least, self._lawful, self.fewest)
         return max(self.clients // 2 + 1, min(least, self.clients))
 
     @property
@@ -196,6 +219,11 @@ class Shape:
     def is_client(self, host: int) -> bool:
         """Whether a host has data."""
         return host < self.clients
+
+    @staticmethod
+    def samples(host: int) -> int:
+        """A host's samples: no two sets of clients weigh the same."""
+        return int(3**host)
 
     def is_aggregator(self, host: int) -> bool:
         """Whether a host may own shards."""
@@ -230,6 +258,8 @@ class Shape:
             )
         if self.encrypted == "weights":
             return EncryptedWeights(RANGE, PLACES, "plain", COLLUDERS)
+        if self.own:
+            return Independent(RandP(self.kept))
         return scheme_for(RandP(self.kept) if self.kept < 1 else None)
 
     def initial(self, seed: int) -> Vector:

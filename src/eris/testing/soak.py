@@ -69,8 +69,9 @@ class Tally:
         return "\n".join(lines)
 
 
-Kind = Literal["any", "secure", "encrypted", "gossip"]
-"""Which worlds: members that aggregate, with secure or encrypted sums alone, or that gossip."""
+Kind = Literal["any", "secure", "encrypted", "gossip", "references"]
+"""Which worlds: members that aggregate, with secure or encrypted sums alone, that gossip, or whose
+clients have references of their own."""
 
 
 def run_seeds(first: int, last: int, kind: Kind = "any") -> Tally:
@@ -102,6 +103,8 @@ def _case(seed: int, kind: Kind) -> Case:
             return Case(seed, Shape.encrypting(seed), MASKED)
         case "gossip":
             return Case(seed, Shape.gossiping(seed), OPEN)
+        case "references":
+            return Case(seed, Shape.referring(seed), OPEN - {Trouble.LIE})
     return Case(seed)
 
 
@@ -155,7 +158,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--found", type=Path, default=FOUND, help="worlds that once broke a law")
     only = parser.add_mutually_exclusive_group()
     worlds = {"secure": "with secure sums", "encrypted": "with encrypted sums",
-              "gossip": "whose members gossip"}  # fmt: skip
+              "gossip": "whose members gossip",
+              "references": "whose clients have references of their own"}  # fmt: skip
     for name, what in worlds.items():
         only.add_argument(f"--{name}", dest="kind", action="store_const", const=name,
                           default="any", help=f"only worlds {what}")  # fmt: skip

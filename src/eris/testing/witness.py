@@ -39,6 +39,7 @@ from eris.protocol.settings import Settings
 from eris.protocol.view import NOBODY, View
 from eris.testing.grid_laws import GridLaws
 from eris.testing.key_laws import KeyLaws
+from eris.testing.reference_laws import ReferenceLaws
 from eris.testing.sum_laws import Hidden, LawBroken, Place, SumLaws
 
 __all__ = ["LawBroken", "Witness"]
@@ -70,8 +71,11 @@ class Witness:
         self._updates: dict[tuple[Member, int], tuple[Vector, int]] = {}
         """By start of a member and round: the update, less the reference, and its samples."""
         self._plain: dict[Contribution, tuple[Hidden, int]] = {}
-        """What masked contributions hold, and their samples; on a common grid their integers."""
+        """What contributions hold that are masked, and their samples; on a common grid their
+        integers. Where every client has a mask of its own, their values in the whole segment."""
         self.sums: SumLaws | KeyLaws | None = None
+        own = settings.scheme.own_references
+        self.references = ReferenceLaws(self) if own else None
         self.grid = GridLaws(self) if isinstance(settings.scheme, Grid) else None
         self.disk: Callable[[int], bytes] = lambda member: b""
         """What is on the disk of a member."""
@@ -222,10 +226,12 @@ class Witness:
 
     def trained(self, member: Member, round: int, update: Vector, samples: int) -> None:
         """A member has trained; what it sends in this round is of this update."""
-        reference = member.node.replica.reference
+        reference = member.node.client.sender.reference(member.node.replica)
         update = member.agreement.coding.enter(update)
         sent = update.copy() if reference is None else update - reference
         self._updates[member, round] = sent, samples
+        if self.references is not None:
+            self.references.trained(member, round, update)
 
     def _check_slice(self, sent: Contribution, member: Member) -> None:
         """What is sent of a segment is what was trained, on the coordinates of that segment."""
@@ -234,7 +240,9 @@ class Witness:
         trained = self._updates.get((member, round))
         if trained is None:
             raise LawBroken(f"round {round}: member {member.me} sent what it has not trained")
-        expected = trained[0][coding.coordinates(round, key, 0)]
+        expected = trained[0][coding.coordinates(round, key, member.me)]
+        if self.references is not None:
+            self._plain[sent] = self.references.sent(sent, segment, member), sent.samples
         self._counts[round, key] = len(expected)
         if self.sums is not None:  # what was masked shows in the sum
             hidden: Hidden = expected
@@ -321,6 +329,10 @@ class Witness:
         if self.grid is not None:
             self.grid.published(result, where)
 
+    def contributions(self, key: Key, round: int, client: int) -> list[Contribution]:
+        """What a client has sent of a segment in a round."""
+        return self._sent[key, round].get(client, [])
+
     def masked(self, key: Key, round: int, version: int) -> dict[int, list[Integers]]:
         """By client: the integers of what it sent of a segment, based on a version."""
         sent = self._sent[key, round].items()
@@ -373,6 +385,8 @@ class Witness:
                                     f"to which no result has led")  # fmt: skip
                 if self._digests.setdefault((key, version), digest) != digest:
                     raise LawBroken(f"segment {key}: version {version} has two states")
+                if self.references is not None and version:
+                    self.references.held(member, key, version)
 
     def _made(self, key: Key, version: int, digest: bytes) -> bool:
         """Whether a result that its owner published leads to a state."""

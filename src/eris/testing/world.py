@@ -124,6 +124,17 @@ class World(Realm[Member]):
 
     # -- members ------------------------------------------------------------------------------
 
+    def ask(self, seat: Host[Member]) -> None:
+        """Ask the authority; who cannot give before an epoch begins joins once more."""
+        if seat.member is not None and seat.member.node.client.wants_epoch:
+            seat.asking = True
+            seat.calls += 1
+            self.witness.saw["a member joins for an epoch to begin"] += 1
+            join = partial(self.authority.join, seat.number, seat.mark)
+            self._call(seat, join, self._welcome)
+            return
+        super().ask(seat)
+
     def moved(self, seat: Host[Member], member: Member) -> None:
         """Look at where the member is now."""
         self.witness.look(member)
@@ -153,7 +164,7 @@ class World(Realm[Member]):
         if self.witness.sums is not None and (job.round + host.number) % 4 == 0:
             update[:] = noise[0]  # a constant shows what it is hidden by
         poison, honest = wrong is Trouble.POISON, host.number == 0
-        samples = 3**host.number  # no two sets of clients weigh the same
+        samples = self.shape.samples(host.number)
         if poison and honest:
             update[-1] = np.nan
         try:
