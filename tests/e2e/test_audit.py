@@ -143,7 +143,7 @@ def clinics(tmp_path_factory: pytest.TempPathFactory) -> Clinics:
 @pytest.mark.slow
 def test_a_real_node_s_transcript_tells_what_its_aggregator_could_infer(clinics: Clinics) -> None:
     done = eris(
-        "audit", *clinics.asking("--json", "found.json", "--pictures", "pictures"),
+        "audit", *clinics.asking("--out", "found.json", "--pictures", "pictures"),
         cwd=clinics.folder,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -165,7 +165,7 @@ def test_without_a_truth_candidates_are_ranked_and_nothing_is_judged(
     clinics: Clinics, here: Eris
 ) -> None:
     np.savez(clinics.folder / "asked.npz", **clinics.arrays)
-    arguments = clinics.asking("--json", "asked.json", "--as", "aggregator", file="asked.npz")
+    arguments = clinics.asking("--out", "asked.json", "--as", "aggregator", file="asked.npz")
     assert here("audit", *arguments) == 0, here.err
     assert "No truth was given" in here.out
     assert "leaks" not in here.out

@@ -8,7 +8,7 @@ import pytest
 
 from eris.experiments.federations.processes import LocalFederation, node_names
 from eris.runtimes.grpc.tls import create_authority, issue
-from support.command import eris
+from support.command import broken, eris
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,15 @@ def test_the_authority_of_a_real_federation_is_never_removed(
 
 
 def test_an_earlier_federation_is_removed_when_that_is_asked_for(tmp_path: Path) -> None:
-    values = {"federation.rounds": 1, "training.trainer": "nowhere:make"}
+    broken(tmp_path)
+    values = {"federation.rounds": 1, "training.trainer": "broken:make"}
     LocalFederation(tmp_path / "runs" / "local", node_names(4), values)
-    call = ["local", "3", "--trainer", "nowhere:make"]
+    call = ["local", "3", "--trainer", "broken:make"]
     refused = eris(*call, cwd=tmp_path)
     assert refused.returncode == 2
     assert "is there already; give another --folder, or --fresh to remove it" in refused.stderr
     assert (tmp_path / "runs" / "local" / "node-4").exists()
     again = eris(*call, "--fresh", cwd=tmp_path)
-    assert "ended with code 2; the end of its log:" in again.stderr
+    assert "ended with code 1; the end of its log:" in again.stderr
     assert not (tmp_path / "runs" / "local" / "node-4").exists()
     assert (tmp_path / "runs" / "local" / "node-3").exists()

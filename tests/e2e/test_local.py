@@ -15,11 +15,13 @@ import pytest
 
 from eris.experiments.federations.live import Board
 from eris.experiments.federations.processes import node_names
+from eris.model_file import read_model
 from eris.runtimes.grpc import journal, storage
 from eris.runtimes.grpc.addresses import endpoint
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.testing.quadratic import let_train
 from support.background import IGNORING
+from support.command import broken
 
 TRAINER = """
 from eris.testing.quadratic import Quadratic
@@ -116,9 +118,14 @@ def test_init_writes_the_roles_of_a_method_with_a_server(tmp_path: Path) -> None
 def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
     code, _, wrong = eris("local", "3", "--trainer", "nowhere:make", cwd=tmp_path)
     assert code == 2
-    assert "ended with code 2; the end of its log:" in wrong
-    assert "training.trainer is 'nowhere:make'; expected a module in" in wrong
+    assert "--trainer is 'nowhere:make'; expected a module in" in wrong
     assert "No module named 'nowhere'" in wrong
+    assert not (tmp_path / "runs").exists(), "refused before anything is made"
+    broken(tmp_path)
+    code, _, wrong = eris("local", "3", "--trainer", "broken:make", cwd=tmp_path)
+    assert code == 2
+    assert "ended with code 1; the end of its log:" in wrong
+    assert "no patients today" in wrong
 
 
 @pytest.mark.parametrize(
@@ -126,8 +133,9 @@ def test_a_node_that_fails_shows_why(tmp_path: Path) -> None:
     [
         (["--kept", "1.5"], "kept_fraction is 1.5; expected a number in (0, 1]"),
         (["--samples", "60000"], "60000"),
-        (["--method", "shatter"], "method is 'shatter'; expected another one where members"),
-        (["--method", "soteriafl"], "another one where members may fail: a reference per client"),
+        (["--method", "sefl", "--set", "key_bits=512"], "key_bits is 512; expected one of 3072"),
+        (["--method", "shatter"], "the number of members is 3; expected at least 4: with fewer"),
+        (["--method", "el"], "degree is 8; expected 1 to 2 for 3 nodes"),
         (["--method", "fedavg", "--kept", "0.2"], "--kept is 0.2; expected nothing beside --m"),
         (["--method", "fedavg-wc", "--set", "clusters"], "--set is 'clusters'; expected KEY=VALUE"),
         (["--method", "fedavg-wc", "--set", "clusters=1"], "clusters is 1; expected 2 to"),
@@ -196,9 +204,8 @@ def test_an_interrupt_stops_all_nodes_gracefully_and_they_go_on_as_told(
             for line in told.splitlines()
         ]
         assert [process.wait() for process in again] == [0, 0, 0]
-    models = [storage.load(folder / name / "state" / storage.MODEL) for name in node_names(3)]
-    assert len({model[0]["model"].tobytes() for model in models if model is not None}) == 1
-    assert all(model is not None for model in models)
+    models = [read_model(folder / name / "state" / storage.MODEL) for name in node_names(3)]
+    assert len({model.tobytes() for model in models}) == 1
     code, _, wrong = eris("audit", "runs/local/node-2", cwd=tmp_path)
     assert code == 2
     assert "--model is None; expected module:function" in wrong

@@ -69,7 +69,7 @@ NodePrivacy.hear = lambda self, included: None
 """Training code of a node that does not listen to what peers say of its past."""
 
 
-@pytest.mark.parametrize("listens", [True, False])
+@pytest.mark.parametrize("listens", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_node_with_an_old_ledger_is_told_what_it_has_forgotten(
     tmp_path: Path, listens: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import replace
 from typing import Any
@@ -16,13 +17,17 @@ from eris.federation import Federation
 from eris.methods.registry import create
 from eris.protocol.codec import encode
 from eris.protocol.messages import Contribution, Result, Reveal, RevealRequest
+from eris.protocol.round.replica import Replica
+from eris.protocol.schemes.collector import Asking
 from eris.protocol.schemes.encrypted_entries import (
     COMMON_KEY,
+    KEPT_ROUNDS,
     MOST_BYTES,
     EncryptedEntries,
     EntryCoding,
     EntrySender,
 )
+from eris.protocol.schemes.entry_sums import EntryDesk
 from eris.protocol.settings import Settings
 from eris.runtimes.faults import FaultPlan
 from eris.session import Fit
@@ -48,7 +53,7 @@ def plain_model(fit: Fit, crowd: Crowd, made: Federation, fraction: float = 0.3)
         if result.payload is None:
             continue
         at = made.agreement.segments(1)[result.header.key].coordinates
-        mean = ExactMean(len(at), FixedPoint())
+        mean = ExactMean(len(at), made.agreement.settings.precision)
         for client in result.included:
             update = kept(crowd.given[client, result.header.round][1], fraction)
             mean.add(update[at], crowd.samples(client), client)
@@ -219,9 +224,10 @@ def test_a_contribution_that_is_none_is_refused_by_name_and_the_others_go_on(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda data: data[8:], "bytes; expected"),
-        (lambda data: b"\x7f" + data[1:], "sum 0 is"),
-        (lambda data: b"\x80" + bytes(7) + data[8:], "sum 0 is"),
+        (lambda data: data[:-8], "bytes; expected"),
+        (lambda data: bytes(32) + data[32:], "the name of the products"),
+        (lambda data: data[:32] + b"\x7f" + data[33:], "sum 0 is"),
+        (lambda data: data[:32] + b"\x80" + bytes(7) + data[40:], "sum 0 is"),
     ],
 )
 def test_what_is_opened_must_be_possible(
@@ -236,6 +242,32 @@ def test_what_is_opened_must_be_possible(
     assert any(reason in text for text in said)
     assert any("withheld: no client opened the sums" in text for text in said)
     assert_same_bits(fit.model, START)
+
+
+def test_who_says_a_mean_that_nobody_would_take_is_passed_over() -> None:
+    """With a range of 10 integers have room for 16: a mean between the two is no mean of values."""
+    fit, _, made = fitted("sefl", 1, agreed={"precision": FixedPoint(10.0)})
+    agreement = made.agreement
+    assert agreement is not None
+    coding, segment = agreement.coding, agreement.segments(1)[0, 0]
+    assert isinstance(coding, EntryCoding)
+    desk = EntryDesk(coding, Replica(agreement, START))
+    collector = desk.collector(1, segment)
+    for one in messages(fit, Contribution):
+        collector.take(one)
+    asking = collector.finish()
+    assert isinstance(asking, Asking)
+    ((first, data),) = asking.members.items()
+    honest = collector.closed + np.array(coding.opened(data, N), ">i8").tobytes()
+    most = collector.samples << 39
+    false = honest[:32] + (most - most // 8).to_bytes(8, "big") + honest[40:]
+    asking = collector.reveal(first, false)
+    assert isinstance(asking, Asking)
+    ((second, again),) = asking.members.items()
+    assert (first, second, again) == (0, 1, data)
+    assert f"what {made.names[0]} opened: reveal: sum 0 is" in desk.notes[0]
+    (result,) = messages(fit, Result)
+    assert collector.reveal(second, honest) == result.payload
 
 
 def test_a_sum_beyond_its_words_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,12 +320,78 @@ def test_a_client_opens_one_sum_a_segment_and_round_and_only_with_itself_in_it()
     with pytest.raises(ErisError, match="sums of 1 clients; at least 3 are agreed"):
         sender.reveal(request(made, frozenset({2, CLIENTS, 90, 91}), one))
     answer = sender.reveal(request(made, everyone, one))
-    assert answer == (5).to_bytes(8, "big") == sender.reveal(request(made, everyone, one))
+    assert answer == hashlib.sha256(one).digest() + (5).to_bytes(8, "big")
+    assert answer == sender.reveal(request(made, everyone, one))
     with pytest.raises(ErisError, match="has opened other sums"):
         sender.reveal(request(made, everyone, other))
     sender.over(1, (0, 0))
     with pytest.raises(ErisError, match="has nothing in the sums"):
         sender.reveal(request(made, everyone, one))
+
+
+def sending(made: Federation) -> EntrySender:
+    """A client's half, of keys that are none."""
+
+    class Drawing:
+        newest = type("Keys", (), {"process_secret": bytes(32)})
+
+        def fresh(self, round: int) -> bytes:
+            return bytes(32)
+
+    assert made.agreement is not None
+    assert isinstance(made.agreement.coding, EntryCoding)
+    sender = EntrySender(made.agreement.coding, 2, Drawing())  # type: ignore[arg-type]
+    sender._samples = 1
+    return sender
+
+
+def test_asked_again_a_client_opens_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = fitted("sefl", 1)[2]
+    sender = sending(made)
+    sender.payload(np.ones(N, np.float32), sender.agreement.segments(1)[0, 0], 1, 0)
+    public, opened = sender.coding.public, EntryCoding.opened
+    calls: list[int] = []
+
+    def counting(self: EntryCoding, data: bytes, size: int) -> list[int]:
+        calls.append(size)
+        return opened(self, data, size)
+
+    monkeypatch.setattr(EntryCoding, "opened", counting)
+    asked = request(made, frozenset(range(CLIENTS)), public.write(public.encrypt([5], os.urandom)))
+    assert len({sender.reveal(asked) for _ in range(3)}) == 1
+    assert len(calls) == 1
+
+
+def test_an_owner_that_publishes_nothing_of_a_segment_costs_its_clients_no_memory() -> None:
+    made = fitted("sefl", 1)[2]
+    sender, piece = sending(made), np.ones(N, np.float32)
+    for round in range(1, 3 * KEPT_ROUNDS):
+        segment = sender.agreement.segments(round)[0, 0]
+        first = sender.payload(piece, segment, round, 0)
+        assert sender.payload(piece, segment, round, 0) is first
+        assert len(sender._made) == 1
+        assert len(sender._asked) <= KEPT_ROUNDS
+    data = sender.coding.public.write(sender.coding.public.encrypt([5], os.urandom))
+    with pytest.raises(ErisError, match="has nothing in the sums"):
+        sender.reveal(request(made, frozenset(range(CLIENTS)), data))
+
+
+def test_a_server_that_lies_has_every_client_open_anothers_contribution() -> None:
+    """What users are told of SEFL's server: no client can tell of what it is asked."""
+    fit, crowd, made = fitted("sefl", 1, packing=True)
+    assert made.agreement is not None
+    coding = made.agreement.coding
+    assert isinstance(coding, EntryCoding)
+    everyone = frozenset(range(CLIENTS))
+    segment = made.agreement.segments(1)[0, 0]
+    for one in messages(fit, Contribution):
+        victim = one.header.sender
+        sender = sending(made)  # another client: each opens one sum of a segment and round
+        sender.payload(np.ones(N, np.float32), segment, 1, 0)
+        answer = sender.reveal(request(made, everyone, one.payload.encoded.data))
+        opened = np.frombuffer(answer, ">i8", offset=32) / 2.0**coding.fraction_bits
+        update = kept(crowd.given[victim, 1][1])
+        assert np.allclose(opened / crowd.samples(victim), update, atol=1e-9)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 65.0])

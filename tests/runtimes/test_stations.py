@@ -39,7 +39,7 @@ N, CLIENTS, ROUNDS = 40, 10, 6
 START = initial_model(N)
 METHODS: dict[str, Method | GossipMethod] = {
     "eris": ERIS(aggregators=4, kept_fraction=0.5),
-    "soteriafl": SoteriaFL(kept_fraction=0.5, epsilon=None),
+    "soteriafl": SoteriaFL(kept_fraction=0.5, noise=False),
     "d-psgd": DPSGD(degree=4),
     "shatter": Shatter(virtual_nodes=2, degree=4),
 }

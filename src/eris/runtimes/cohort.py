@@ -267,7 +267,7 @@ class Cohort:
             return  # shards drawn anew need the old ones settled
         gone = {client for client in self._clients if self._away(client, round)} | set(self._behind)
         here = sorted((c for c in self._clients if c not in gone), key=self._place.lane)
-        model = self.replica.model.copy()
+        model = self.replica.own_model()
         local = [self._clients[client].sender.training_model(model) for client in here]
         models = model if all(one is model for one in local) else local
         updates = self._updates(here, models, round)

@@ -95,6 +95,12 @@ class EventEngine(Clock[Berth, Member]):
         """Aggregators that take nothing in, in this round."""
         self._messages = self.round = 0
         self._vaults: Vaults | None = None
+        if agreement.settings.scheme.own_references:
+            expected = (
+                "another one with faults in mid-round: a client whose reference is lost waits for "
+                "an epoch to begin, and here is only one"
+            )
+            raise InvalidSetting("scheme", agreement.settings.scheme.name, expected)
         if agreement.settings.keyed:
             self._secure(agreement)
         for number in range(len(agreement.view.members)):

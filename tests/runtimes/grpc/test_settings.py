@@ -339,9 +339,8 @@ def test_a_roster_too_small_for_the_agreement_is_refused(tmp_path: Path) -> None
     ("federation", "node", "said"),
     [
         ('method = "fedag"', "", "federation.method is 'fedag'; expected one of .*mean 'fedavg'"),
-        ('method = "shatter"', "", "federation.method is 'shatter'; expected another one"),
-        ('method = "soteriafl"', "", "federation.method is 'soteriafl'; expected another one where "
-         "members may fail: a reference per client does not survive its client"),
+        ('method = "sefl"', "", "federation.method is 'sefl'; expected another one where "
+         "members may fail: its clients have a private key in common"),
         ('method = "fedavg-wc"\nmethod_options = { clutsers = 16 }', "aggregator = false",
          "setting of fedavg-wc is 'clutsers'; expected one of .*mean 'clusters'"),
         ('method = "fedavg-wc"\nmethod_options = { clusters = 1 }', "aggregator = false",
@@ -352,6 +351,8 @@ def test_a_roster_too_small_for_the_agreement_is_refused(tmp_path: Path) -> None
          "federation.method_options.kept_fraction is 0.1; expected nothing beside eris"),
         ('method = "fedavg"', "", "node.client and node.aggregator is 'true'; expected one of the"),
         ('method = "fedavg"', "client = false", "node.max_share is 0.5; expected 1: the aggreg"),
+        ('method = "enccluster"\nmethod_options = { colluders = 3 }', "aggregator = false",
+         "eligible clients is 4; expected at least 5: 3 colluders must leave two honest clients"),
         ('method = "fedavg"\nmin_included = 5', "aggregator = false",
          "federation.min_included is 5; expected at most 4"),
     ],

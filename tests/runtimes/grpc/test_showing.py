@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
-from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 from eris.core.shards import RandomPlan
 from eris.protocol.authority.standing import Scheduled, Standing
+from eris.protocol.codec import Limits
 from eris.protocol.round.client import MOST_LEFT_OUT
 from eris.protocol.round.member import Member
 from eris.protocol.round.roles import MOST_REFUSALS
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
-from eris.runtimes.grpc.driver import Driver
+from eris.runtimes.grpc.aggregating import AggregatingDriver
 from eris.runtimes.grpc.health import Health
 from eris.runtimes.grpc.observe import StatusServer, shown
-from eris.runtimes.grpc.omissions import Omissions
 from eris.testing import initial_model
+from eris.testing.quadratic import Quadratic
 
 NAMES = ("anna", "ben", "cleo")
 
@@ -31,13 +30,10 @@ def member_of() -> Member:
 
 
 def driver_of(member: Member, health: Health, privacy: object = None) -> Any:
-    driver: Any = SimpleNamespace(
-        member=member, health=health, complete=Event(), results_applied=0, training_seconds=0.0,
-        transport=SimpleNamespace(counters={}), keys=None, privacy=privacy,
-        omissions=Omissions(),
-    )  # fmt: skip
-    driver.figures = partial(Driver.figures, driver)
-    return driver
+    transport: Any = SimpleNamespace(counters={})
+    learner, journal, noise = Quadratic("anna", n=24), SimpleNamespace(), None
+    beside: Any = journal, health, None, Limits(), None, privacy, noise
+    return AggregatingDriver(member, learner, transport, *beside)
 
 
 def test_counters_go_on_where_the_memory_has_reached_its_limit() -> None:
@@ -60,12 +56,15 @@ def test_under_noise_the_text_of_a_failure_is_not_shown() -> None:
     member, health = member_of(), Health()
     member.start(0.0)
     health.failed(3, "ValueError: patient 17 has no age")
+    health.evaluated = {"accuracy": 0.5}
     plain = shown(driver_of(member, health), name="anna", address="localhost:7400")
     assert "patient 17" in plain["reason"]
+    assert plain["evaluated"] == {"accuracy": 0.5}
     figures = {"epsilon_readers": 1.5, "epsilon_openers": 9.0, "privacy_rounds_left": 7}
     privacy = SimpleNamespace(shown=lambda: figures)
     noisy = shown(driver_of(member, health, privacy), name="anna", address="localhost:7400")
     assert "patient" not in str(noisy)
+    assert noisy["evaluated"] == {}
     assert noisy["reason"] == "training has a problem; this node's log says which"
     assert not noisy["ready"]
     _, _, metrics = StatusServer(":0", lambda: noisy).answer("/metrics")

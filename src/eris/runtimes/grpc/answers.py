@@ -15,13 +15,21 @@ from typing import Any
 from eris.core.errors import ErisError
 from eris.files import PRIVATE, synced
 from eris.protocol.enccluster.answering import RevealKey
-from eris.protocol.enccluster.sending import KEPT_ROUNDS
+from eris.protocol.enccluster.sending import KEPT_ROUNDS, EncryptingSender
 from eris.protocol.enccluster.shares import KeyShare
+from eris.protocol.schemes.scheme import Sender
 from eris.runtimes.grpc import journal, storage
 
 ANSWERS = "answers.jsonl"
 MOST_LINES = 4096
 """Lines beyond those of the kept rounds after which the file is written anew."""
+
+
+def keep(sender: Sender, folder: Path) -> None:
+    """Let a sender of encrypted sums know what it said before, and write down what it says."""
+    if isinstance(sender, EncryptingSender):
+        answers = AnswerFile(folder)
+        sender.keep(answers.answers, answers.write)
 
 
 class AnswerFile:

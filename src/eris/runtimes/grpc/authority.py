@@ -13,6 +13,8 @@ from typing import TypeAlias
 from eris.core.errors import ErisError
 from eris.protocol.authority.standing import LOOKAHEAD, Joined, Scheduled, Standing
 from eris.protocol.authority.succession import Candidate, assign
+from eris.protocol.machine import Machine
+from eris.protocol.round.member import Member
 from eris.protocol.secure.certified import KeyStatement
 from eris.protocol.view import View
 from eris.runtimes.grpc import storage
@@ -87,3 +89,17 @@ def write_ledger(folder: Path, through: int) -> None:
     """Note the last round whose results this node may have published."""
     text = json.dumps({"through": through}).encode()
     storage.replace(folder / LEDGER, [text], "this node publishes nothing until it can")
+
+
+def wants_epoch(member: Machine) -> bool:
+    """Whether a member should join once more: it cannot give before an epoch begins."""
+    return isinstance(member, Member) and member.node.client.wants_epoch
+
+
+def reached(member: Machine, authority: EpochAuthority) -> int:
+    """The round to tell the authority; with a roster whose note is lost, 0 until it can be written
+    anew, and then at least what has to be in it."""
+    lost = isinstance(authority, RosterAuthority) and authority.lost
+    if lost and isinstance(member, Member):
+        return 0 if member.ownership.unsure else max(member.round, member.ownership.abstain_through)
+    return member.round

@@ -12,7 +12,6 @@ from eris.protocol.machine import Machine
 from eris.runtimes.grpc import storage
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.logs import event
-from eris.runtimes.grpc.privacy import RECORD
 from eris.runtimes.grpc.storage import RUN, Memory
 from eris.runtimes.grpc.threads import written
 from eris.training.trainer import Learner, StatefulTrainer
@@ -77,8 +76,7 @@ class Checkpoints:
                 "round": str(driver.member.round),
                 RUN: self._memory.run,
             }
-            if driver.privacy is not None:
-                about[RECORD] = driver.privacy.ledger.record().text
+            about |= driver.record()
             try:
                 await written(storage.save, self.path, state, about)
                 self.saved_at, self._complaint = time.monotonic(), ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from eris.core.errors import ErisError
 
@@ -42,6 +43,8 @@ round 1: no data; mend the training code and start the node again
     """Whether any result has this node's update in it."""
     refusal: str = ""
     """Why an update was refused by a member that combines."""
+    evaluated: Mapping[str, float] = field(default_factory=dict)
+    """What the trainer last said of the model."""
     _in_a_row: int = 0
     _last: str = ""
 

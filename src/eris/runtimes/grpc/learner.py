@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import numpy as np
 
 from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import ErisError, InvalidSetting
+from eris.core.rules import FedAvg, ServerRule
 from eris.core.vectors import Vector
 from eris.named import named_function
+from eris.protocol.round.giving import Job
 from eris.training.trainer import Learner
 
 _log = logging.getLogger("eris.node")
@@ -43,13 +46,26 @@ def load(where: str, folder: Path, name: str, options: Mapping[str, Any]) -> Lea
     return learner
 
 
-def initial_model(learner: Learner) -> Vector:
-    """The model a learner starts from, checked."""
-    model = np.asarray(learner.initial())
-    if model.ndim != 1 or model.dtype != np.float32 or not np.isfinite(model).all():
-        found = f"{model.dtype} array of shape {model.shape}"
-        raise InvalidSetting("what initial() returned", found, "a flat float32 array, all finite")
-    return model
+def step_problem(learner: Learner, rule: ServerRule) -> str:
+    """What a user has to know where the federation steps by another rate than the trainer; empty
+    where it does not, or the trainer does not say.
+
+    >>> class Small:
+    ...     learning_rate = 0.2
+    >>> step_problem(Small(), FedAvg(learning_rate=0.05))
+    'the trainer steps by 0.2, the federation by 0.05: a round moves the model 0.25 times as far \
+as the mean of its members; learning_rate in federation.rule_options is the step'
+    >>> step_problem(Small(), FedAvg(learning_rate=0.2))
+    ''
+    """
+    own = getattr(learner, "learning_rate", None)
+    if not isinstance(rule, FedAvg) or not own or own == rule.learning_rate:
+        return ""
+    return (
+        f"the trainer steps by {own:g}, the federation by {rule.learning_rate:g}: a round moves "
+        f"the model {rule.learning_rate / own:.3g} times as far as the mean of its members; "
+        "learning_rate in federation.rule_options is the step"
+    )
 
 
 def declared_samples(learner: Learner) -> int:
@@ -69,8 +85,32 @@ def declared_samples(learner: Learner) -> int:
     return found
 
 
+def evaluating(
+    learner: Learner,
+    every: int,
+    note: Callable[[int, dict[str, float], str], object],
+    job: Job,
+    train: Callable[[], object],
+) -> Callable[[], object]:
+    """Training that first asks, every so many rounds, how good the model is that it starts from.
+
+    Both in one thread, for a module may be scratch space of both; what was found is noted in the
+    event loop, with the last round that is in the model.
+    """
+    done = job.round - 1
+    if getattr(learner, "evaluate", None) is None or every == 0 or done % every:
+        return train
+    loop = asyncio.get_running_loop()
+
+    def both() -> object:
+        loop.call_soon_threadsafe(note, done, *evaluated(learner, job.model.copy()))
+        return train()
+
+    return both
+
+
 def evaluated(learner: Learner, model: Vector) -> tuple[dict[str, float], str]:
-    """Metrics of the final model by the user's ``evaluate``, and what is wrong: nothing, empty.
+    """Metrics of a model by the user's ``evaluate``, and what is wrong: nothing, empty.
 
     >>> class Careless:
     ...     def evaluate(self, parameters):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,20 +14,24 @@ import grpc.aio
 
 from eris.core.errors import ErisError
 from eris.files import tidy
+from eris.model_file import model_bytes
 from eris.protocol.authority.directory import NotAMember, OldKeys
 from eris.protocol.authority.standing import Joined, Standing
 from eris.protocol.codec import Limits
-from eris.protocol.enccluster.sending import EncryptingSender
 from eris.protocol.gossip.peer import GossipSettings
-from eris.protocol.machine import Machine
 from eris.protocol.round.ending import Phase
 from eris.protocol.round.member import Member
 from eris.protocol.secure.sending import SecureSender
 from eris.protocol.settings import Settings, model_digest
+from eris.runtimes.grpc import answers, clients_key, storage
 from eris.runtimes.grpc import learner as learners
-from eris.runtimes.grpc import storage
-from eris.runtimes.grpc.answers import AnswerFile
-from eris.runtimes.grpc.authority import EpochAuthority, RosterAuthority
+from eris.runtimes.grpc.aggregating import AggregatingDriver
+from eris.runtimes.grpc.authority import (
+    EpochAuthority,
+    RosterAuthority,
+    reached,
+    wants_epoch,
+)
 from eris.runtimes.grpc.checkpoints import Checkpoints
 from eris.runtimes.grpc.directory import DirectoryClient, DirectoryService, DirectoryUnavailable
 from eris.runtimes.grpc.driver import Driver
@@ -52,6 +57,7 @@ from eris.runtimes.grpc.storage import Memory
 from eris.runtimes.grpc.threads import in_thread
 from eris.runtimes.grpc.tls import Identity, peer_identity
 from eris.runtimes.grpc.transport import Transport
+from eris.training.trainer import starting_model
 
 _log = logging.getLogger("eris.node")
 Answer = TypeVar("Answer")
@@ -62,6 +68,10 @@ GRACE = 5.0
 START_AGAIN = (
     "no model was written, the checkpoint is kept: start this node again while one that has what "
     "is missing is there, and it goes on"
+)
+SKIPPED = (
+    "results were skipped that this client may be in: it gives nothing until an epoch begins, with "
+    "references of zero"
 )
 
 
@@ -79,10 +89,16 @@ class NetworkNode:
         options = settings.training.options
         place = settings.path.absolute().parent
         self.learner = learners.load(settings.training.trainer, place, self.name, options)
-        self.initial = learners.initial_model(self.learner)
+        if said := learners.step_problem(self.learner, settings.federation.server_rule()):
+            event(_log, logging.WARNING, "training", problem=said)
+        self.initial = starting_model(self.learner)
         self.agreed = settings.agreed(len(self.initial), model_digest(self.initial))
         if self.agreed.noise is not None and settings.node.client:
             check_learner(self.learner, self.agreed.noise, self.initial)
+        scheme = None if isinstance(self.agreed, GossipSettings) else self.agreed.scheme
+        self._clients_key = clients_key.of_node(settings, scheme)
+        if scheme is not None and (exposed := scheme.exposure()):
+            event(_log, logging.WARNING, "method", problem=exposed)
         self._samples = 0
         if self.agreed.weighed and settings.node.client:
             self._samples = learners.declared_samples(self.learner)
@@ -189,6 +205,8 @@ class NetworkNode:
         if joined is None:
             return
         driver = self._driver = self._begin(joined, authority)
+        seldom = self.settings.training.evaluate_every
+        driver.asked = partial(learners.evaluating, self.learner, seldom, self._note_evaluation)
         driver.note_view()
         self._connect(joined.standing)
         every = self.settings.checkpoint.every_seconds
@@ -281,13 +299,20 @@ class NetworkNode:
         self._checkpoints.restore(member, self.learner)
         sender = member.node.client.sender
         member.agreement.coding.equip(self._tables)
-        if isinstance(sender, EncryptingSender):
-            answers = AnswerFile(self.folder)
-            sender.keep(answers.answers, answers.write)
+        clients_key.unlock(sender, self._clients_key)
+        answers.keep(sender, self.folder)
         if self._privacy is not None and isinstance(sender, SecureSender):
             views = joined.standing.views
             self._privacy.attach(sender, self._memory.run, views, self.journal)
-        return Driver(member, *around, keys=self._keys, privacy=self._privacy, noise=self._noise)
+        return AggregatingDriver(member, *around, self._keys, self._privacy, self._noise)
+
+    def _note_evaluation(self, round: int, metrics: dict[str, float], problem: str) -> None:
+        """How good the trainer calls the model after a round."""
+        told = {"problem": problem} if problem else {}
+        if self._driver is not None:
+            self._driver.health.evaluated = metrics
+        self.journal.write("evaluated", round=round, metrics=metrics, **told)
+        event(_log, logging.INFO, "evaluated", round=round, **metrics, **told)
 
     def _around(self, joined: Joined) -> Around:
         """What a driver moves a member with."""
@@ -309,7 +334,7 @@ class NetworkNode:
             except TimeoutError:
                 pass
             driver.renew.clear()
-            standing = await self._renewed(authority, _reached(driver.member, authority))
+            standing = await self._renewed(authority, reached(driver.member, authority))
             if standing is None:
                 await asyncio.sleep(min(0.5, pause))
                 driver.renew.set()
@@ -321,6 +346,9 @@ class NetworkNode:
     async def _renewed(self, authority: EpochAuthority, round: int) -> Standing | None:
         keys = self._keys
         try:
+            if self._driver is not None and wants_epoch(self._driver.member):
+                event(_log, logging.WARNING, "joins anew", problem=SKIPPED)
+                return self._believed((await self._joined(authority)).standing)
             try:
                 standing = await self._stating(
                     lambda: authority.renew(round, None if keys is None else keys.untold)
@@ -389,11 +417,11 @@ class NetworkNode:
             return
         linger = self.settings.node.linger
         if not driver.complete.is_set():
-            self._reason = driver.member.ending.missing()
+            self._reason = driver.missing()
             event(_log, logging.WARNING, "incomplete", problem=self._reason, waits_seconds=linger)
             await self._until(asyncio.wait({asyncio.create_task(driver.complete.wait())},
                                            timeout=linger))  # fmt: skip
-            self._reason = driver.member.ending.missing()
+            self._reason = driver.missing()
         if not driver.complete.is_set():
             if not self._stopping.is_set():
                 self.journal.write("incomplete", round=driver.member.rounds, missing=self._reason)
@@ -428,8 +456,9 @@ class NetworkNode:
     def _write_model(self, driver: Driver) -> ErisError | None:
         about = {"rounds": str(driver.member.rounds), "federation": self.agreed.name}
         try:
-            model = {"model": driver.member.model}
-            storage.save(self.folder / storage.MODEL, model, about)
+            layout = getattr(self.learner, "layout", None)
+            pieces = model_bytes(driver.member.model, layout, about)
+            storage.replace(self.folder / storage.MODEL, pieces, storage.KEPT)
         except ErisError as failed:
             event(_log, logging.ERROR, "model", problem=str(failed))
             return failed
@@ -466,12 +495,3 @@ class NetworkNode:
             return doing.result()
         doing.cancel()
         return None
-
-
-def _reached(member: Machine, authority: EpochAuthority) -> int:
-    """The round to tell the authority; with a roster whose note is lost, 0 until it can be written
-    anew, and then at least what has to be in it."""
-    lost = isinstance(authority, RosterAuthority) and authority.lost
-    if lost and isinstance(member, Member):
-        return 0 if member.ownership.unsure else max(member.round, member.ownership.abstain_through)
-    return member.round

@@ -16,7 +16,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,8 +40,6 @@ MOST_REQUESTS = 16
 """Requests at a time; others are turned away, so that they cannot use up threads."""
 SLOWEST_REQUEST = 10.0
 """Seconds that a request may take to arrive."""
-MOST_LEFT_OUT = 20
-"""Pairs of owner and client in a status, those with most rounds."""
 ANSWERED_WITHIN = 5.0
 """Seconds that somebody who asks a node waits."""
 _LOGGER = logging.getLogger("eris.observe")
@@ -58,7 +56,9 @@ class NodeState:
     ``left_out_alone`` has, by owner, the most rounds in which it alone left out one client that
     most other owners included. A node is ``ready``
     once it is a member with a view and has caught up, and as long as its training works; otherwise
-    ``reason`` says what is missing. The last four are None where there is no noise.
+    ``reason`` says what is missing. ``evaluated`` is what the trainer last said of the model;
+    nothing where there is noise, for it tells of the node's own data. The last four are None where
+    there is no noise.
     """
 
     name: str = ""
@@ -84,6 +84,7 @@ class NodeState:
     checkpoint_age_seconds: float | None = None
     training_seconds: float = 0.0
     training_for_seconds: float = 0.0
+    evaluated: Mapping[str, float] = field(default_factory=dict)
     epsilon_readers: float | None = None
     epsilon_openers: float | None = None
     privacy_rounds_left: int | None = None
@@ -101,15 +102,8 @@ def shown(
     now = time.monotonic()
     member, health, counters = driver.member, driver.health, driver.transport.counters
     view = member.agreement.view
-    left_out = [
-        {"owner": owner, "client": client, "rounds": rounds}
-        for pair, rounds in driver.omissions.rounds.most_common()
-        for owner, client in [view.named(pair)]
-    ]
     behind = member.phase is Phase.CATCHING_UP
-    problem = "catching up with the others" if behind else health.problem(now)
-    if problem and driver.privacy is not None and not behind:
-        problem = "training has a problem; this node's log says which"  # it may tell of data
+    problem = "catching up with the others" if behind else driver.problem(now)
     seen = NodeState(
         name=name,
         phase=member.phase.value,
@@ -124,39 +118,23 @@ def shown(
         queue_bytes={peer: counter.queued_bytes for peer, counter in counters.items()},
         messages_refused=member.refused.count_of_all,
         training_failures=health.failures,
-        keys_refused=0 if driver.keys is None else driver.keys.refused,
-        left_out_alone=_most(left_out),
         checkpoint_age_seconds=None if saved_at is None else now - saved_at,
         training_seconds=driver.training_seconds,
         training_for_seconds=health.training_for(now),
+        evaluated=driver.evaluated(),
         **driver.figures(),
     )
     owners = [view.members[owner] if owner >= 0 else None for owner in view.owners]
-    seats = {}
-    if driver.keys is not None and view.seating is not None:
-        # Its own keys are in force once their first round is here.
-        seats = {
-            "helpers": [view.named(line) for line in view.seating.helpers],
-            "keys_from": driver.keys.from_round,
-        }
-    return (
-        seats
-        | seen.mapping()
-        | ({} if driver.privacy is None else driver.privacy.shown())
-        | {
-            "address": address,
-            "rounds": member.rounds,
-            "owners": owners,
-            "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
-            "refused": list(member.refused)[-5:],
-            "left_out": left_out[:MOST_LEFT_OUT],
-        }
-    )
-
-
-def _most(left_out: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By owner, the most rounds of one client."""
-    return {one["owner"]: one["rounds"] for one in reversed(left_out)}
+    return {
+        **seen.mapping(),
+        "address": address,
+        "rounds": member.rounds,
+        "owners": owners,
+        "connected": sorted(peer for peer, counter in counters.items() if counter.connected),
+        "refused": list(member.refused)[-5:],
+        "left_out": [],
+        **driver.besides(),
+    }
 
 
 GAUGES = {

@@ -58,6 +58,7 @@ def hosted_directory(settings: NodeSettings, agreed: Agreed) -> DirectoryService
         "weighed": agreed.weighed,
         "central": settings.gossip is None and settings.parts.central,
         "seats": agreed.seats,
+        "anew": isinstance(agreed, Settings) and agreed.scheme.own_references,
     }
     path, clock = settings.node.folder / DIRECTORY_FILE, Attention(renewed_after(settings))
     if Memory(settings.node.folder).begun and not holds_federation(path):

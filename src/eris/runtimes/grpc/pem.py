@@ -73,12 +73,18 @@ def certificates(path: Path) -> list[x509.Certificate]:
         raise BadIdentity(f"{path} holds no certificate in PEM: {error}") from error
 
 
-def private_key(path: Path) -> PrivateKeyTypes:
-    """The key in a file that nobody but its owner may read."""
+def secret(path: Path) -> bytes:
+    """The bytes of a file that nobody but its owner may read."""
     data = read(path)
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         raise BadIdentity(f"{path} is open to other users (mode {mode:03o}); run: chmod 600 {path}")
+    return data
+
+
+def private_key(path: Path) -> PrivateKeyTypes:
+    """The key in a file that nobody but its owner may read."""
+    data = secret(path)
     try:
         return load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -35,7 +35,8 @@ OF_ERIS = {
 }  # fmt: skip
 """Keys of [federation] that are settings of ERIS, or of the noise in its sums."""
 
-ABOVE_0, AT_LEAST_1, FEW = "a number above 0", "at least 1", "1 to 10,000"
+ABOVE_0, AT_LEAST_0, AT_LEAST_1 = "a number above 0", "at least 0", "at least 1"
+FEW = "1 to 10,000"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,11 @@ class TLSTable(Table):
     certificate: Path = setting("This node's certificate.", example="anna.pem")
     key: Path = setting("Its private key, readable by this node alone.", example="anna.key")
     authority: Path = setting("The federation's authority.", example="ca.pem")
+    clients_key: Path | None = setting(
+        "The private key that all clients have in common, with method sefl; an aggregation server "
+        "has none.",
+        default=None, example="clients.key",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,9 +287,6 @@ class FederationTable(Table):
             return None
         method = self._named()
         assert isinstance(method, GossipMethod)
-        if method.carried_by_others:
-            expected = f"another one where members may fail: {method.carried_by_others}"
-            raise InvalidSetting("method", self.method, expected)
         for name, value in self.method_options.items():
             if name not in method.public:
                 expected = "nothing: a secret, which every node draws for itself"
@@ -338,6 +341,10 @@ class TrainingTable(Table):
     options: Mapping[str, Any] = setting(
         "What the function is called with.", default={}, empty="nothing",
         example={"data": "patients.csv"},
+    )  # fmt: skip
+    evaluate_every: int = setting(
+        "Rounds between evaluations by the trainer, if it has evaluate(); 0: after the last alone.",
+        default=1, within=AT_LEAST_0,
     )  # fmt: skip
     most_failures: int = setting(
         "Failures of update() in a row after which the node stops.", default=10, within=AT_LEAST_1

@@ -142,14 +142,14 @@ class NodeSettings(Table):
             raise InvalidSetting("node.client", False, expected)
         with self._named():
             fewest = replace(self._gossiping(method, 1 << 20, ""), nodes=self.start_with)
-            method.nodes(fewest)
+            method.members(fewest, os.urandom)
 
     def _gossiping(self, method: GossipMethod, n: int, initial: str) -> GossipSettings:
         ours = self.federation
         rate = ours.server_rule().learning_rate
         return GossipSettings(
             n, self.start_with, method.name, method.parameters, ours.seed, rate, initial,
-            ours.name, ours.close_after, ours.retry_every,
+            ours.name, ours.close_after, ours.retry_every, method.least_members,
         )  # fmt: skip
 
     def _check_roles(self) -> None:
@@ -284,7 +284,7 @@ class NodeSettings(Table):
             return self.agreement(n, initial_digest)
         with located(self.path, self.origins), self._named():
             gossiping = self._gossiping(self.gossip, n, initial_digest)
-            self.gossip.nodes(gossiping)  # refuses a model that is too small
+            self.gossip.members(gossiping, os.urandom)  # refuses a model that is too small
         return gossiping
 
     def agreement(self, n: int, initial_digest: str = "") -> Settings:
@@ -354,8 +354,10 @@ class NodeSettings(Table):
         segments of its own has none to say.
         """
         scheme, shards = self.parts.scheme, self.parts.plan.shards
-        if scheme.whole_shards or scheme.longest_segment is not None:
+        if scheme.whole_shards:
             return None
+        if scheme.longest_segment is not None:
+            return min(scheme.longest_segment, max(1, 4 * MESSAGE_VALUES // scheme.value_bytes))
         shard, kept = -(-n // shards), self.federation.kept_fraction or 1
         values = MESSAGE_VALUES
         if shards >= self.start_with:
@@ -377,18 +379,19 @@ class NodeSettings(Table):
 
     def message_bytes(self, agreed: Agreed) -> int:
         """The largest message this node takes; the snapshot of the largest segment has to pass, or
-        a whole model where members gossip.
+        what the method sends where members gossip.
 
-        A snapshot has model, reference and the rule's slots at four bytes a coordinate; the rest
-        has room.
+        A snapshot has model, reference and the rule's slots at four bytes a coordinate, and what
+        is encrypted may take more; the rest has room.
         """
         given = self.limits.message_bytes
         if isinstance(agreed, GossipSettings):
-            vectors, largest = 1, agreed.n
+            assert self.gossip is not None
+            each, largest = 4, self.gossip.largest(agreed)
         else:
-            vectors = 2 + len(agreed.rule.initial)
+            each = max(4 * (2 + len(agreed.rule.initial)), agreed.scheme.value_bytes)
             largest = agreed.segment_length(max(shard_sizes(agreed)))
-        needed = largest * vectors * 4 + (64 << 10)
+        needed = largest * each + (64 << 10)
         if given is not None and given < needed:
             with located(self.path, self.origins):
                 expected = f"at least {needed}, which this model needs"

@@ -20,20 +20,22 @@ from safetensors import SafetensorError, safe_open
 from eris.core.errors import ErisError
 from eris.files import Buffer
 from eris.files import replace as replace_file
+from eris.model_file import header
 from eris.protocol.authority.history import Mark, newest
 
 CHECKPOINT, MODEL, MEMORY = "checkpoint.safetensors", "model.safetensors", "run.json"
+KEPT = "the last one is kept"
 RUN = "run"
 """What a checkpoint calls the run it is of."""
 Note = TypeVar("Note")
-_KINDS = {"float32": "F32", "int64": "I64", "float64": "F64", "uint8": "U8"}
 
 
 def save(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
     """Replace a file by one with these arrays; if that fails, the old one stays."""
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     pieces = (array.data for array in contiguous.values())
-    replace(path, chain([_header(contiguous, about)], pieces), "the last one is kept")
+    kinds = ((name, array.dtype.name, array.shape) for name, array in contiguous.items())
+    replace(path, chain([header(kinds, about)], pieces), KEPT)
 
 
 def replace(path: Path, pieces: Iterable[Buffer], otherwise: str) -> None:
@@ -68,22 +70,6 @@ def _read(path: Path, arrays: bool) -> tuple[dict[str, NDArray[Any]], dict[str, 
         raise ErisError(
             f"{path} is damaged ({damaged}); remove it, and the node catches up from its peers"
         ) from damaged
-
-
-def _header(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> bytes:
-    header: dict[str, Any] = {"__metadata__": dict(about)}
-    start = 0
-    for name, array in arrays.items():
-        end = start + array.nbytes
-        header[name] = {
-            "dtype": _KINDS[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [start, end],
-        }
-        start = end
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
 
 
 class Memory:
