@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 import eris
-from eris.core.errors import InvalidSetting, PrivacyWarning
+from eris.core.errors import CastWarning, InvalidSetting, PrivacyWarning
 from eris.federation import RefusedWarning
 
 Vector = NDArray[np.float32]
@@ -162,8 +163,7 @@ def test_bad_input_is_named(make: object, says: str) -> None:
     ("update", "says"),
     [
         (eris.LocalUpdate(START[:-1], 1), "update of client-4 is 'float32 array of shape (99,)'"),
-        (eris.LocalUpdate(START.astype(float), 1), "expected 100 float32 values"),
-        (eris.LocalUpdate(None, 1), "update of client-4 is None"),  # type: ignore[arg-type]
+        (eris.LocalUpdate(None, 1), "update of client-4 is 'NoneType'"),  # type: ignore[arg-type]
         (eris.LocalUpdate(START, 0), "samples of client-4 is 0"),
         (eris.LocalUpdate(START, 1.5), "samples of client-4 is 1.5"),  # type: ignore[arg-type]
         (eris.LocalUpdate(START, 1 << 47), "from 1 to 140737488355327"),
@@ -234,3 +234,37 @@ def test_a_federation_of_a_billion_samples_has_its_weighted_mean_in_any_order() 
         fit = eris.Federation(order, START, eris.ERIS(), rule=rule).fit(1, progress=False)
         assert fit.history[-1].included == 1
         assert fit.model.tobytes() == np.full_like(START, 1.7).tobytes()
+
+
+def test_what_a_node_trains_with_is_a_client_as_it_is() -> None:
+    class Plain:
+        samples = 3
+
+        def initial(self) -> Vector:
+            return START
+
+        def update(self, parameters: Vector, round: int) -> tuple[Any, int, dict[str, float]]:
+            return parameters.astype(np.float64) - 1, 3, {"loss": 0.5}
+
+        def evaluate(self, parameters: Vector) -> dict[str, float]:
+            return {"first": float(parameters[0])}
+
+    plain: Any = [Plain(), Plain(), Plain()]
+    with pytest.warns(CastWarning, match="update of client-0 is float64; it is cast") as told:
+        fit = eris.Federation(plain, rule=HALF).fit(2, progress=False)
+    assert len(told) == 1
+    assert fit.history[0].clients[2] == {"loss": 0.5}
+    assert fit.model == pytest.approx(1 + (START - 1) / 4, abs=1e-6)
+    with pytest.raises(InvalidSetting, match=r"model is None; .* clients that have initial\(\)"):
+        eris.Federation(CLIENTS)
+
+
+def test_refusals_say_where_to_go() -> None:
+    with pytest.raises(InvalidSetting, match=r"min_included=2 allows it\. What that gives away"):
+        eris.Federation(CLIENTS[:2], START)
+    assert eris.Federation(CLIENTS[:2], START, min_included=2).fit(1, progress=False).history
+    with pytest.raises(InvalidSetting, match=r"ScaffoldTrainer \(in `eris run` --scaffold\)"):
+        eris.Federation(CLIENTS, START, rule="scaffold")
+    fit = eris.Federation(CLIENTS, START).fit(1, progress=False)
+    with pytest.raises(InvalidSetting, match=r"file of the model is 'm\.pt'; expected .*safetens"):
+        fit.save("m.pt")

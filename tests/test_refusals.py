@@ -52,6 +52,46 @@ def test_federations_that_cannot_be(build: Callable[[], Federation], says: str) 
     assert says in str(refused.value)
 
 
+class Untrained:
+    """What is no trainer, though it has a method of something that could be made one."""
+
+    def __init__(self, method: str) -> None:
+        setattr(self, method, print)
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("state_dict", "TorchTrainer(module, inputs, targets, learning_rate=…) makes one of it"),
+        ("get_parameters", "FlowerTrainer(client) makes one of it"),
+        ("predict", "SklearnTrainer(model, inputs, targets, classes=…) makes one of it"),
+        (
+            "train",
+            "trainer of ben is 'Untrained'; expected an object with update(parameters, round",
+        ),
+    ],
+)
+def test_what_is_no_trainer_is_told_what_makes_one(method: str, says: str) -> None:
+    trainers: Any = [Crowd(1, N), Untrained(method), Untrained(method)]
+    trainers[0].update = print
+    with pytest.raises(InvalidSetting) as refused:
+        Federation(trainers, START, names=["anna", "ben", "cleo"])
+    assert says in str(refused.value)
+
+
+def test_a_method_may_be_named_and_a_model_must_fit() -> None:
+    assert make("fedavg").method == FedAvg()
+    assert make().method == ERIS()
+    with pytest.raises(InvalidSetting, match="method is 'fedprox'; expected one of fedavg"):
+        make("fedprox")
+    with pytest.raises(InvalidSetting, match="method is 'int'; expected a method, such as eris"):
+        make(3)
+    crowd: Any = Crowd(CLIENTS, N)
+    crowd.layout = [("weight", (N - 1,))]
+    with pytest.raises(InvalidSetting, match="model is 'a vector of 20 values'; expected 19"):
+        Federation(crowd, START)
+
+
 def gossip(**how: Any) -> object:
     return make(DPSGD(degree=4)).start(2, **how)
 

@@ -25,13 +25,17 @@ ONE_PAPER = {"FedAvg"}
 READS_A_PICKLE = SOURCE / "data" / "lpips.py"
 """Of a package that has its weights in one; by an unpickler that knows four names of numpy."""
 
+BESIDE = {"files", "model_file", "named", "tables"}
+"""Files beside the rooms that do one job."""
+
 MAY_SEE = {
     "core": set(),
     "protocol": {"core"},
     "methods": {"core", "protocol"},
-    "runtimes": {"core", "protocol", "methods", "training", "files", "named", "tables"},
+    "runtimes": {"core", "protocol", "methods", "training"} | BESIDE,
     "training": {"core", "protocol"},
     "theory": {"core", "protocol"},
+    "planning": {"core", "protocol", "theory"},
     "audit": {"core", "protocol", "methods", "training", "theory", "models", "files"},
     "data": {"core", "files", "named"},
     "models": {"core"},

@@ -1,6 +1,7 @@
 """Train one model across organisations that may not see each other's data, with nobody in the
 middle."""
 
+from eris.callbacks import EarlyStopping
 from eris.core.rules import server_rule
 from eris.federation import Federation
 from eris.methods.eris import ERIS
@@ -11,6 +12,7 @@ from eris.training.trainer import LocalUpdate, Trainer
 
 __all__ = [
     "ERIS",
+    "EarlyStopping",
     "FaultPlan",
     "FedAvg",
     "Federation",

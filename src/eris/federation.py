@@ -5,22 +5,23 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eris.callbacks import Callback, check_callbacks
 from eris.core.composition import composed
 from eris.core.errors import InvalidSetting, PrivacyWarning, require
 from eris.core.noise import PrivacyClaim
 from eris.core.rules import FedAvg as FedAvgRule
-from eris.core.rules import ServerRule, server_rule
+from eris.core.rules import ServerRule
 from eris.core.vectors import Vector
 from eris.data.cache import cache_root
-from eris.methods.eris import ERIS
 from eris.methods.method import GossipComposition, GossipMethod, Method
 from eris.methods.privacy import LocalPrivacy
 from eris.protocol.agreement import Agreement
@@ -33,11 +34,22 @@ from eris.runtimes.events import EventEngine
 from eris.runtimes.faults import FaultPlan
 from eris.runtimes.logarithm_tables import kept_table
 from eris.runtimes.sampling import Sampling
-from eris.runtimes.station import Place, Station, Stations
+from eris.runtimes.station import Place, Station, Stations, under
 from eris.runtimes.swarm import Swarm
 from eris.session import Budget, Engine, Fit, RoundRecord, Session
-from eris.training.population import ClippingPopulation, Population, Trainers
+from eris.starting import check_trainers, chosen_method, chosen_rule, starting_point
+from eris.training.population import (
+    ClippingPopulation,
+    Population,
+    Trainers,
+    by_client,
+    evaluations,
+    mean_metrics,
+)
 from eris.training.trainer import PerSampleNoise, PrivateTrainer, Trainer
+
+if TYPE_CHECKING:
+    from torch import nn
 
 OF_THE_METHOD = {
     "n", "plan", "scheme", "compressor", "masks", "shift", "initial", "secure", "noise",
@@ -51,17 +63,20 @@ class RefusedWarning(UserWarning):
 class Federation:
     """Clients that train one model by a method.
 
-    ``clients`` are trainers (see :mod:`eris.training`) or a population, ``initial`` is the flat
-    model they start from, ``method`` says who sends what to whom. ``rule`` is a server rule or its
-    name. With ``sampled``, every round is that many clients drawn anew. ``layers`` are the sizes of
-    the model's layers, for methods that cluster them one by one. Any further field of
+    ``clients`` are trainers (:mod:`eris.training.trainer`) or a population. ``model`` is what they
+    start from: a flat vector, a module, a ``state_dict``, or nothing if they have ``initial()``.
+    ``method`` says who sends what to whom; it is one, or the name of one with its usual settings.
+    ``rule`` is a server rule or its name; by default it is FedAvg, with the clients' own step if
+    they say it. With ``sampled``, every round is that many
+    clients drawn anew. ``layers`` are the sizes of the model's layers, for methods that cluster
+    them one by one. Any further field of
     :class:`~eris.protocol.settings.Settings` may be given by name.
 
     >>> class Quadratic:
     ...     "A client whose loss is ‖x − 1‖²/2."
     ...     def update(self, parameters, round):
     ...         return LocalUpdate(parameters - 1, samples=1)
-    >>> from eris.training.trainer import LocalUpdate
+    >>> from eris import ERIS, LocalUpdate, server_rule
     >>> federation = Federation([Quadratic() for _ in range(3)], np.zeros(4, np.float32),
     ...                         ERIS(aggregators=2), rule=server_rule("fedavg", learning_rate=0.5))
     >>> federation.fit(rounds=10, progress=False).model.round(3)
@@ -71,10 +86,10 @@ class Federation:
     def __init__(
         self,
         clients: Population | Sequence[Trainer],
-        initial: Vector,
-        method: Method | GossipMethod | None = None,
+        model: ArrayLike | nn.Module | Mapping[str, Any] | None = None,
+        method: Method | GossipMethod | str | None = None,
         *,
-        rule: ServerRule | str = "fedavg",
+        rule: ServerRule | str | None = None,
         names: Sequence[str] | None = None,
         samples: Sequence[int] | None = None,
         seed: int = 0,
@@ -84,24 +99,25 @@ class Federation:
     ) -> None:
         if len(clients) == 0:
             raise InvalidSetting("clients", "none", "at least one trainer")
-        self.population = Trainers(clients) if isinstance(clients, Sequence) else clients
-        self.method: Method | GossipMethod = method or ERIS()
-        self.initial = np.array(initial, np.float32)
-        if self.initial.ndim != 1 or not np.isfinite(self.initial).all():
-            found = f"shape {self.initial.shape}"
-            raise InvalidSetting("initial", found, "a flat vector of finite values")
+        self.method = chosen_method(method)
         default = (f"client-{number}" for number in range(len(clients)))
         self.names = tuple(default if names is None else (str(name) for name in names))
         if len(self.names) != len(clients):
             expected = f"one for each of {len(clients)} clients"
             raise InvalidSetting("names", len(self.names), expected)
+        if isinstance(clients, Sequence):
+            check_trainers(clients, self.names)
+        self.population: Population = (
+            Trainers(clients, self.names) if isinstance(clients, Sequence) else clients
+        )
+        self.initial, self.layout = starting_point(model, self.population)
         self.seed, self.sampled = seed, sampled
         self._layers = tuple(int(size) for size in layers)
         self._weights = [1] * len(clients) if samples is None else [int(s) for s in samples]
         self._sampling: Sampling | None = None
         self._shares: Level | None = None
         self._rate = 1.0
-        self.rule = server_rule(rule) if isinstance(rule, str) else rule
+        self.rule = chosen_rule(rule, self.population)
         _check_names(settings)
         if isinstance(self.method, GossipMethod):
             self._gossip = self._compose_gossip(self.method, settings)
@@ -217,38 +233,46 @@ class Federation:
             privacy=budget,
             views=sampled,
             rounds=rounds,
+            layout=self.layout,
         )
 
     def fit(
         self,
         rounds: int,
         *,
-        evaluate: Callable[[Vector], Mapping[str, float]] | None = None,
+        evaluate: Callable[[Vector], Mapping[str, float]] | Literal["clients"] | None = None,
         evaluate_every: int = 1,
         record: bool = False,
         faults: FaultPlan | None = None,
         engine: Literal["local", "ray"] = "local",
         progress: bool | str = True,
+        callbacks: Sequence[Callback] = (),
     ) -> Fit:
         """Train for ``rounds`` rounds.
 
-        ``evaluate(model)`` is asked every ``evaluate_every`` rounds and after the last;
-        ``record`` keeps every message for an audit; ``faults`` injects failures; ``engine`` is as
-        in :meth:`start`. ``progress`` shows a bar, labelled with the method's name or the one
-        given.
+        ``evaluate(model)`` is asked every ``evaluate_every`` rounds and after the last; "clients"
+        asks every client's trainer, and takes the mean weighted by their samples. Each of
+        ``callbacks`` is called after a round with its record and the training, and ends it by
+        returning True (:mod:`eris.callbacks`). ``record`` keeps every message for an audit;
+        ``faults`` injects failures; ``engine`` is as in :meth:`start`. ``progress`` shows a bar,
+        labelled with the method's name or the one given.
         """
         if evaluate_every < 1:
             raise InvalidSetting("evaluate_every", evaluate_every, "at least 1")
+        if not (evaluate in ("clients", None) or callable(evaluate)):
+            expected = "'clients', or a function of the model that returns its metrics"
+            raise InvalidSetting("evaluate", evaluate, expected)
+        check_callbacks(callbacks, evaluated=evaluate is not None)
         session = self.start(rounds, record=record, faults=faults, engine=engine)
         history: list[RoundRecord] = []
         shown = _bar() if progress else nullcontext()
-        with closing(session), self._states_kept(), shown as bar:
+        with closing(session), self._states_kept(), _closing(callbacks), shown as bar:
             label = progress if isinstance(progress, str) else self.method.name
             task = bar.add_task(label, total=rounds, note="") if bar else None
             for round in range(1, rounds + 1):
                 done = session.step()
                 if evaluate and (round % evaluate_every == 0 or round == rounds):
-                    done = replace(done, metrics=evaluate(session.model))
+                    done = self._evaluated(done, session, evaluate)
                 if done.refused and not any(record.refused for record in history):
                     stalled = "; nothing was published this round" if done.included == 0 else ""
                     warnings.warn(RefusedWarning(f"{done.refused[0]}{stalled}"), stacklevel=2)
@@ -257,7 +281,36 @@ class Federation:
                     bar.advance(task)
                     if done.metrics:
                         bar.update(task, note=_note(done.metrics))
-            return session.outcome(history)
+                said = [callback(done, session) for callback in callbacks]
+                if any(isinstance(one, bool | np.bool_) and one for one in said):
+                    break
+            self._bring(session)
+            return session.outcome(history, kept=by_client(self.population.state()))
+
+    def _bring(self, session: Session) -> None:
+        """Have here what clients keep that train in other processes."""
+        if not isinstance(session.engine, Stations | EventEngine):
+            self.population.restore(under("trainer/", session.state()))
+
+    def _evaluated(
+        self,
+        done: RoundRecord,
+        session: Session,
+        evaluate: Callable[[Vector], Mapping[str, float]] | Literal["clients"],
+    ) -> RoundRecord:
+        if evaluate != "clients":
+            metrics = evaluate(session.model)
+            if not isinstance(metrics, Mapping):
+                expected = "a mapping of names to numbers, such as {'loss': 0.1}"
+                raise InvalidSetting("what evaluate() returned", type(metrics).__name__, expected)
+            return replace(done, metrics=metrics)
+        models = session.models()
+        self._bring(session)
+        each = evaluations(self.population, models if len(models) > 1 else models[0])
+        if not each:
+            expected = "a function of the model: no client has evaluate()"
+            raise InvalidSetting("evaluate", evaluate, expected)
+        return replace(done, metrics=mean_metrics(each), evaluated=each)
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -395,6 +448,22 @@ def _warn_of_exposure(settings: Settings) -> None:
         warnings.warn(PrivacyWarning(text), stacklevel=4)
     if text := settings.scheme.exposure():
         warnings.warn(PrivacyWarning(text), stacklevel=4)
+
+
+@contextmanager
+def _closing(callbacks: Sequence[Callback]) -> Iterator[None]:
+    """Close those that have to be, however the training ends."""
+    with ExitStack() as stack:
+        for callback in callbacks:
+            if (close := getattr(callback, "close", None)) is not None:
+                stack.callback(close)
+        try:
+            yield
+        except BaseException as error:
+            for callback in callbacks:
+                if (failed := getattr(callback, "failed", None)) is not None:
+                    failed(error)
+            raise
 
 
 def _note(metrics: Mapping[str, float]) -> str:

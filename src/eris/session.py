@@ -7,17 +7,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from safetensors.numpy import save_file
 
 from eris.core.errors import InvalidSetting, PrecisionWarning, PrivacyWarning
 from eris.core.noise import PrivacyClaim
 from eris.core.vectors import Vector
+from eris.files import SHARED
+from eris.files import replace as replace_file
+from eris.frames import history_frame
+from eris.model_file import check_suffix, model_bytes
 from eris.protocol.transcript import Record, Transcript
 from eris.protocol.view import View
 from eris.runtimes.station import Report, Traffic
+from eris.training.trainer import Layout
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 REMEDY = (
     " on the grid of the agreed precision; with a smaller range of values, "
@@ -56,7 +63,7 @@ class Budget:
     """Of noise that clients share: ε towards an owner that has its helpers on its side."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RoundRecord:
     """What happened in one round."""
 
@@ -73,6 +80,20 @@ class RoundRecord:
     """What clients said of their own training."""
     noise: str = ""
     """What is wrong with the noise of the round's sums, if anything."""
+    evaluated: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """What clients said of the model, in rounds in which they were asked."""
+
+    def __repr__(self) -> str:
+        sent = sum(self.traffic.sent.values())
+        told = [
+            f"round={self.round}",
+            *(f"{name}={value:.4g}" for name, value in self.metrics.items()),
+        ]
+        if self.included is not None:
+            told.append(f"included={self.included:.2g}")
+        told.append(f"sent={sent:,} bytes")
+        told += [f"refused={len(self.refused)}"] if self.refused else []
+        return f"RoundRecord({', '.join(told)})"
 
 
 def payers(view: View) -> frozenset[int]:
@@ -98,9 +119,10 @@ class Session:
         privacy: Budget | None = None,
         views: Callable[[int], View] | None = None,
         rounds: int | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.engine, self.view, self.settings, self.privacy = engine, view, settings, privacy
-        self.round, self._views, self._rounds = 0, views, rounds
+        self.round, self._views, self._rounds, self._layout = 0, views, rounds, layout
         self._told = False
         """Whether it was said that updates are too small."""
         self.transcript = Transcript(view, settings) if record else None
@@ -168,19 +190,26 @@ class Session:
         self.round = round
         self.note_views(*range(1, round + 1))
 
-    def outcome(self, history: Sequence[RoundRecord]) -> Fit:
-        """What the training has come to, with its rounds so far."""
-        model, models, kept = self.model, tuple(self.models()), self.transcript
-        if kept is not None:
-            kept.final_model = model
-        return Fit(model, tuple(history), self.view, self.settings, models, kept, self.privacy)
+    def outcome(
+        self,
+        history: Sequence[RoundRecord],
+        kept: Mapping[int, Mapping[str, Vector]] | None = None,
+    ) -> Fit:
+        """What the training has come to, with its rounds so far, and what clients keep."""
+        model, models, seen = self.model, tuple(self.models()), self.transcript
+        if seen is not None:
+            seen.final_model = model
+        return Fit(
+            model, tuple(history), self.view, self.settings, models, seen, self.privacy,
+            self._layout, kept or {},
+        )  # fmt: skip
 
     def close(self) -> None:
         """Give back what the engine holds."""
         self.engine.close()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fit:
     """The outcome of a training."""
 
@@ -193,6 +222,16 @@ class Fit:
     """The nodes' models in their order; a single one where all hold the same."""
     transcript: Transcript | None
     privacy: Budget | None = None
+    layout: Layout | None = None
+    """Names and shapes of the model's parameters, where they are known."""
+    kept: Mapping[int, Mapping[str, Vector]] = field(default_factory=dict)
+    """What clients keep at home, by their numbers: ``trainer.restore(fit.kept[0])`` gives the first
+    its own again, as :meth:`Federation.fit` leaves trainers as they were."""
+
+    def __repr__(self) -> str:
+        told = [f"rounds={len(self.history)}", f"parameters={len(self.model):,}"]
+        told += [f"{name}={value:.4g}" for name, value in self.metrics.items()]
+        return f"Fit({', '.join(told)})"
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -221,10 +260,28 @@ class Fit:
         return max(load.values(), default=0) / len(self.history)
 
     def save(self, path: str | Path) -> None:
-        """Write the model as safetensors: one flat float32 tensor ``model``, and what made it."""
+        """Write the model as safetensors, with what made it.
+
+        Its tensors are the module's parameters where the clients know them; otherwise it is one
+        flat tensor ``model``. :func:`eris.model_file.read_model` reads either as a flat vector.
+        """
         about = {"settings": self.settings, "rounds": str(len(self.history))}
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        save_file({"model": self.model}, path, metadata=about)
+        place = check_suffix(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(place, model_bytes(self.model, self.layout, about), SHARED)
+
+    def frame(self, *, clients: bool = False) -> Any:
+        """The history as a pandas data frame: a row a round, or a round and client."""
+        return history_frame(self.history, clients=clients)
+
+    def state_dict(self, module: nn.Module) -> dict[str, Tensor]:
+        """The ``state_dict`` of a module with the trained parameters; the module is not changed.
+
+        What does not travel (frozen parameters, layers that stay local) is the module's own.
+        """
+        from eris.training.flat import state_with
+
+        return state_with(module, self.model, self.layout)
 
     def _per_client(
         self, way: Callable[[Traffic], Mapping[tuple[int, str], int]], kinds: Sequence[str]

@@ -12,10 +12,19 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SAYS = {
     "attack_your_own.py": ["of 2,410 coordinates", "joint: 9", "most like members: 10 are"],
     "hospitals.py": ["the same bits: True", "shard {0} of 4 only", "with failures {"],
+    "lora.py": [
+        "1,320 values travel, of a model with 9,610",
+        "the base is as it was: True",
+        "['0.bias', '0.weight', '2.bias', '2.weight'], accuracy 0.7",
+    ],
     "own_data.py": [
         "mine: finished, 10 rounds  accuracy 0.9",
         "central: finished",
         "own_data:clinics",
+    ],
+    "personal_heads.py": [
+        "one model for all: 2,410 values travel, accuracy 0.3",
+        "heads of their own: 2,080 values travel, accuracy 0.8",
     ],
     "reconstruct_your_own.py": [
         "label: 0, in truth 0",

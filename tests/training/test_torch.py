@@ -116,6 +116,7 @@ def test_an_epoch_visits_every_sample_once() -> None:
         epochs=2,
         loss=spying_loss,
     )
+    seen.clear()  # what the loss was tried on
     client.update(start(), round=0)
     assert [len(batch) for batch in seen] == [4, 4, 2, 4, 4, 2]
     epochs = [torch.cat(seen[:3]).tolist(), torch.cat(seen[3:]).tolist()]

@@ -17,12 +17,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="
 def test_the_examples_run_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     found = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(found) == 6
+    assert len(found) == 10
     for block in found:
         exec(compile(block, "training.md", "exec"), names)
     first, *figures, before, after = capsys.readouterr().out.splitlines()
     assert first == "20 8 (58,)"
-    assert figures == ["20", "20", "4 58", "8"]
+    assert figures[:5] == ["(58,) FedAvg(learning_rate=0.1)", "1", "4", "(5,)", "(58,)"]
+    assert figures[5:] == ["20", "20", "4 58", "40 [0, 1, 2]", "True", "8"]
     assert float(after) < float(before)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.nn import functional
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.training.flat import FlatParameters
+from eris.training.given import check_data
 from eris.training.gradients import Loss
 from eris.training.options import RunningStatistics, at_least_one
 from eris.training.statistics import chosen, using_statistics
@@ -28,10 +29,10 @@ PIXELS: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
 
 
 class Evaluation(TypedDict):
-    """How well a classifier does on some data."""
+    """How well a model does on some data; accuracy where it gives a row of logits a sample."""
 
     loss: float
-    accuracy: float
+    accuracy: NotRequired[float]
     samples: int
 
 
@@ -52,20 +53,22 @@ def evaluate(
     loss: Loss = functional.cross_entropy,
     running_statistics: RunningStatistics = "refuse",
 ) -> Evaluation:
-    """Mean loss and accuracy of a classifier; ``module`` is lent and left as it was.
+    """Mean loss of a model, and accuracy of a classifier; ``module`` is lent and left as it was.
 
     With ``running_statistics="batch"`` the batches matter: each is normalised by itself. With
     ``"local"`` every client's model is another one; ask ``TorchTrainer.evaluate``.
     """
-    total, correct = 0.0, 0
+    total, correct, classified = 0.0, 0, True
     running_statistics = chosen(module, running_statistics)
     with _lent(module, parameters, running_statistics) as device:
         for some, wanted in _pieces(device, inputs, targets, batch_size):
-            logits = module(some)
-            total += float(loss(logits, wanted)) * len(some)
-            correct += int((logits.argmax(dim=1) == wanted).sum())
+            outputs = module(some)
+            total += float(loss(outputs, wanted)) * len(some)
+            if classified := classified and _are_logits(outputs, wanted):
+                correct += int((outputs.argmax(dim=1) == wanted).sum())
     count = len(inputs)
-    return {"loss": total / count, "accuracy": correct / count, "samples": count}
+    found: Evaluation = {"loss": total / count, "samples": count}
+    return {**found, "accuracy": correct / count} if classified else found
 
 
 def evaluate_ratings(
@@ -125,12 +128,14 @@ def normalise(
     return scaled
 
 
-def check_data(inputs: Tensor, targets: Tensor) -> None:
-    """Refuse data without samples, or with another number of targets."""
-    if len(inputs) != len(targets):
-        raise InvalidSetting("targets", f"{len(targets)} long", f"{len(inputs)}, one per input")
-    if len(inputs) == 0:
-        raise InvalidSetting("inputs", "empty", "at least one sample")
+def _are_logits(outputs: object, targets: Tensor) -> bool:
+    """Whether there is a row of numbers, one a class, for every class number."""
+    return (
+        isinstance(outputs, Tensor)
+        and outputs.dim() == 2
+        and targets.dim() == 1
+        and not targets.is_floating_point()
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby
 
@@ -13,6 +14,7 @@ from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.training.options import RunningStatistics
 from eris.training.statistics import check_statistics, chosen, travelling
+from eris.training.trainer import Layout
 
 
 def parameter_count(module: nn.Module) -> int:
@@ -64,6 +66,28 @@ def unflatten(
     flat.write(flat.checked(vector))
 
 
+def state_with(module: nn.Module, vector: Vector, layout: Layout | None) -> dict[str, Tensor]:
+    """The ``state_dict`` of a module with a flat vector's values, as copies.
+
+    >>> state_with(nn.Linear(1, 1), np.array([2, 3], np.float32), None)["bias"]
+    tensor([3.])
+    """
+    known = FlatParameters(module).layout if layout is None else layout
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    start = 0
+    for name, shape in known:
+        end = start + math.prod(shape)
+        if name not in state or state[name].shape != shape:
+            expected = f"one that has {name} {tuple(shape)}"
+            raise InvalidSetting("module", type(module).__name__, expected)
+        state[name].copy_(torch.from_numpy(vector[start:end].reshape(shape)))
+        start = end
+    if start != len(vector):
+        expected = f"one of {len(vector):,} values, as the model has"
+        raise InvalidSetting("module", type(module).__name__, expected)
+    return state
+
+
 class FlatParameters:
     """The trainable parameters of one module, in the order of ``module.parameters()``.
 
@@ -107,6 +131,13 @@ class FlatParameters:
         return self._count
 
     @property
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every parameter, and of statistics that travel, as in a state_dict."""
+        named = zip(self.names, self._shapes, strict=True)
+        behind = ((name, buffer.shape) for name, buffer in self._statistics)
+        return [(name, tuple(shape)) for name, shape in (*named, *behind)]
+
+    @property
     def device(self) -> torch.device:
         """Where the module computes."""
         return self.parameters[0].device
@@ -138,7 +169,7 @@ class FlatParameters:
             for name, buffer in self._statistics if len(position) > self.trained else ():
                 end = start + buffer.numel()
                 buffer.copy_(position[start:end].view_as(buffer))
-                if name == "running_var":  # a compressed mean may fall below zero
+                if name.endswith("running_var"):  # a compressed mean may fall below zero
                     buffer.clamp_(min=0)
                 start = end
 

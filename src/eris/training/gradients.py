@@ -8,10 +8,9 @@ for models it cannot take (data-dependent branches, recurrent layers), one sampl
 from __future__ import annotations
 
 from collections.abc import Callable
-from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from eris.core.errors import InvalidSetting
@@ -25,9 +24,6 @@ Chosen = Tensor | None
 
 StepGradient = Callable[[int, Tensor, Chosen], tuple[Tensor, float]]
 """The gradient and the loss of a step, from its number, the model it starts at, and its batch."""
-
-_TRIED: WeakKeyDictionary[nn.Module, set[tuple[torch.Size, torch.dtype]]] = WeakKeyDictionary()
-# What samples a module is known to take, so that clients that share it try it once.
 
 
 class ClientGradients:
@@ -116,29 +112,3 @@ def mean_loss(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     if found.dim() != 0:
         raise InvalidSetting("shape of the loss", tuple(found.shape), "(), a batch's mean")
     return found
-
-
-def check_forward(flat: FlatParameters, inputs: Tensor) -> None:
-    """Try the model on two samples, once for every module and shape, before anything is trained.
-
-    In evaluation mode, without gradients, and without touching the process-wide random state. A
-    model that adds or reshapes parameters in its forward pass is found here too.
-    """
-    module = flat.module
-    some = inputs[:2].to(flat.device)  # batch norm without running statistics needs two
-    kind = (some.shape[1:], some.dtype)
-    if kind in _TRIED.setdefault(module, set()):
-        return
-    training = module.training
-    module.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            module(some)
-    except (RuntimeError, ValueError, TypeError, IndexError) as refusal:
-        found = f"{some.dtype} {tuple(some.shape)}"
-        expected = f"inputs that {type(module).__name__} takes; it says: {refusal}"
-        raise InvalidSetting("batch of the first samples", found, expected) from refusal
-    finally:
-        module.train(training)
-    flat.check_unchanged()
-    _TRIED[module].add(kind)

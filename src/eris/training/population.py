@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from eris.core.errors import InvalidSetting
+from eris.core.errors import CastWarning, InvalidSetting
 from eris.core.vectors import Vector
 from eris.training.trainer import (
     Batch,
     ClippingTrainer,
+    Layout,
+    Learner,
     LocalUpdate,
     PerSampleClip,
     PerSampleNoise,
     PrivateTrainer,
     StatefulTrainer,
     Trainer,
+    as_update,
+    starting_model,
 )
 
 Models = Vector | Sequence[Vector]
@@ -87,6 +92,49 @@ class Together(Protocol):
         """Train clients one after another in all later rounds."""
 
 
+def evaluations(population: Population, models: Models) -> dict[int, dict[str, float]]:
+    """What every client says of a model, or of its own where there is one for each."""
+    evaluate = getattr(population, "evaluate", None)
+    if evaluate is None:
+        return {}
+    found = {}
+    for client in range(len(population)):
+        model = models if isinstance(models, np.ndarray) else models[client]
+        if said := evaluate(client, model):
+            found[client] = {str(name): float(value) for name, value in said.items()}
+    return found
+
+
+def mean_metrics(found: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
+    """The mean over clients of what all of them say, weighted by ``samples`` if they tell them.
+
+    >>> mean_metrics({0: {"loss": 1.0, "samples": 10}, 1: {"loss": 2.0, "samples": 30}})
+    {'loss': 1.75}
+    """
+    said = [one for one in found.values() if one.get("samples") != 0]
+    common = [name for name in said[0] if all(name in one for one in said)] if said else []
+    weights = [one.get("samples", 1.0) if "samples" in common else 1.0 for one in said]
+    return {
+        name: float(np.average([one[name] for one in said], weights=weights))
+        for name in common
+        if name != "samples"
+    }
+
+
+def by_client(state: Mapping[str, Vector]) -> dict[int, dict[str, Vector]]:
+    """The ``state()`` of a population as those of its clients.
+
+    >>> by_client({"0/momentum": np.ones(1), "all/apart": np.zeros(1)})
+    {0: {'momentum': array([1.])}}
+    """
+    kept: dict[int, dict[str, Vector]] = {}
+    for key, value in state.items():
+        number, _, name = key.partition("/")
+        if number != "all":  # what concerns passes of several clients
+            kept.setdefault(int(number), {})[name] = value
+    return kept
+
+
 class Trainers:
     """A population of single trainers, asked one after another: the plain loop.
 
@@ -98,11 +146,43 @@ class Trainers:
     [array([3., 3.], dtype=float32)]
     """
 
-    def __init__(self, trainers: Sequence[Trainer]) -> None:
+    def __init__(self, trainers: Sequence[Trainer], names: Sequence[str] | None = None) -> None:
         self._trainers = list(trainers)
+        self._names = names or [f"client {client}" for client in range(len(self._trainers))]
+        self._told = False
+        """Whether it was said that updates are cast."""
 
     def __len__(self) -> int:
         return len(self._trainers)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Names and shapes of the model's parameters, if the first trainer knows them."""
+        return getattr(self._trainers[0], "layout", None)
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The step of all trainers; None if they do not say it, or not the same."""
+        rates = {getattr(trainer, "learning_rate", None) for trainer in self._trainers}
+        return rates.pop() if len(rates) == 1 else None
+
+    def initial(self) -> Vector | None:
+        """The model that trainers start from, the same for all that know one; None if none does."""
+        found: Vector | None = None
+        for name, trainer in zip(self._names, self._trainers, strict=True):
+            if not isinstance(trainer, Learner):
+                continue
+            model = starting_model(trainer)
+            if found is not None and not np.array_equal(found, model):
+                expected = "the same bits as that of the other clients; seed what draws it"
+                raise InvalidSetting(f"initial() of {name}", "another model", expected)
+            found = model
+        return found
+
+    def evaluate(self, client: int, model: Vector) -> Mapping[str, float]:
+        """What a client's trainer says of a model; nothing if it does not evaluate."""
+        evaluate = getattr(self._trainers[client], "evaluate", None)
+        return {} if evaluate is None else evaluate(model.copy())
 
     @property
     def uses_of_a_sample(self) -> int:
@@ -122,7 +202,8 @@ class Trainers:
             trainer = self._trainers[client]
             # A copy: a trainer must not be able to write into the federation's state.
             if noise is None:
-                yield trainer.update(model.copy(), round)
+                made = trainer.update(model.copy(), round)
+                yield as_update(made, self._names[client], len(model), self._notice)
             elif isinstance(trainer, PrivateTrainer):
                 yield trainer.private_update(model.copy(), round, noise)
             else:
@@ -131,6 +212,11 @@ class Trainers:
                     type(trainer).__name__,
                     "one with private_update: the method adds noise to single samples' gradients",
                 )
+
+    def _notice(self, text: str) -> None:
+        if not self._told:
+            self._told = True
+            warnings.warn(CastWarning(text), stacklevel=2)
 
     def check_clipping(self, model: Vector, *, packed: bool = False) -> None:
         """Refuse, before the first round, training whose samples cannot be bounded one by one."""
@@ -175,11 +261,7 @@ class Trainers:
 
     def restore(self, state: Mapping[str, Vector]) -> None:
         """Continue from a ``state()``."""
-        kept: dict[int, dict[str, Vector]] = {}
-        for key, value in state.items():
-            number, _, name = key.partition("/")
-            if number != "all":  # what concerns passes of several clients
-                kept.setdefault(int(number), {})[name] = value
+        kept = by_client(state)
         for client, trainer in enumerate(self._trainers):
             if isinstance(trainer, StatefulTrainer):
                 trainer.restore(kept.get(client, {}))

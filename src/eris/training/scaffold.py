@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -72,6 +73,19 @@ class ScaffoldTrainer:
             raise InvalidSetting("participation", participation, "a number in (0, 1]")
         self._trainer, self._scale = trainer, -participation / rate
         self._control: Vector | None = None
+
+    @property
+    def learning_rate(self) -> float:
+        """The step of the plain trainer."""
+        return self._trainer.learning_rate
+
+    def initial(self) -> Vector:
+        """The plain trainer's model, and a control variate of zeros."""
+        return scaffold_initial(self._trainer.initial())
+
+    def evaluate(self, parameters: Vector) -> Mapping[str, float]:
+        """How well the parameters in [x; c] do, by the plain trainer."""
+        return cast(Mapping[str, float], self._trainer.evaluate(scaffold_model(parameters)))
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
         """Train from ``parameters``, which are [x; c], and return the update of both."""

@@ -1,9 +1,13 @@
-"""One client's training with scikit-learn's ``SGDClassifier``: a federation without PyTorch.
+"""One client's training with scikit-learn's linear classifiers: a federation without PyTorch.
 
 The flat model is ``coef_`` row by row and then ``intercept_``. A round starts from the given
 parameters, makes passes of stochastic gradient descent over the client's data, one step a sample,
 and returns the pseudo-gradient (x − x_k)/λ, λ being the classifier's constant rate ``eta0``. It is
 formed in double precision, in which scikit-learn trains here, and only then rounded.
+
+That is for ``SGDClassifier`` and ``Perceptron``. A ``LogisticRegression`` makes as many iterations
+of its own solver as its ``max_iter`` says, from the given parameters; λ is then 1. Classes that a
+client has no sample of are told to it by samples of weight 0.
 
 A server that steps by the same λ, ``server_rule("fedavg", learning_rate=eta0)``, sets the model to
 the weighted mean of the clients' models: FedAvg as it was published.
@@ -11,6 +15,7 @@ the weighted mean of the clients' models: FedAvg as it was published.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, TypedDict
 
 import numpy as np
@@ -22,7 +27,7 @@ from eris.core.vectors import Vector
 from eris.training.trainer import LocalUpdate
 
 Classifier = Any
-"""A ``sklearn.linear_model.SGDClassifier``; scikit-learn has no types to name it by."""
+"""A linear classifier of ``sklearn.linear_model``; scikit-learn has no types to name it by."""
 _SKLEARN = "scikit-learn", "sklearn"
 
 
@@ -63,7 +68,8 @@ def unflatten(vector: Vector, model: Classifier, classes: int) -> Classifier:
     fitted = library("sklearn.base", *_SKLEARN).clone(model)
     # The fixed state keeps scikit-learn from reading NumPy's global one; without shuffling it is
     # drawn from but decides nothing.
-    fitted.set_params(shuffle=False, random_state=0)
+    fitted.set_params(**({"warm_start": True} if _solves(model) else {"shuffle": False}))
+    fitted.set_params(random_state=0)
     wide = vector.astype(np.float64)
     fitted.coef_ = wide[:-rows].reshape(rows, -1).copy()
     fitted.intercept_ = wide[-rows:].copy()
@@ -90,8 +96,13 @@ class SklearnTrainer:
         epochs: int = 1,
         seed: int = 0,
         client: int = 0,
+        test: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> None:
         _check_settings(model)
+        if _solves(model) and epochs != 1:
+            expected = "1: of LogisticRegression, max_iter says how long a round is"
+            raise InvalidSetting("epochs", epochs, expected)
+        self._test = None if test is None else _checked_data(*test, classes)
         if epochs < 1:
             raise InvalidSetting("epochs", epochs, "at least 1")
         self._inputs, self._targets = _checked_data(inputs, targets, classes)
@@ -103,15 +114,57 @@ class SklearnTrainer:
         """Train from ``parameters`` and return the update."""
         _check_size(parameters, self._inputs.shape[1], self._classes)
         model = unflatten(parameters, self._model, self._classes)
+        if _solves(model):
+            return self._solved(model, parameters)
         stream = Stream(self._seed, "batches", round=round, client=self._client)
         for order in stream.permutations(self._epochs, len(self._inputs)):
             model.partial_fit(self._inputs[order], self._targets[order])
         trained = np.concatenate([model.coef_.ravel(), model.intercept_])
         return LocalUpdate(
-            vector=((parameters - trained) / float(model.eta0)).astype(np.float32),
+            vector=((parameters - trained) / self.learning_rate).astype(np.float32),
             samples=len(self._inputs),
             steps=self._epochs * len(self._inputs),
         )
+
+    def _solved(self, model: Classifier, parameters: Vector) -> LocalUpdate:
+        """The step of a solver that takes all samples at once."""
+        missing = np.setdiff1d(np.arange(self._classes), self._targets)
+        absent = np.zeros((len(missing), self._inputs.shape[1]))
+        weights = np.repeat([1.0, 0.0], [len(self._inputs), len(missing)])
+        with warnings.catch_warnings():
+            # A few iterations a round are meant.
+            warnings.simplefilter(
+                "ignore", library("sklearn.exceptions", *_SKLEARN).ConvergenceWarning
+            )
+            model.fit(np.concatenate([self._inputs, absent]),
+                      np.concatenate([self._targets, missing]), sample_weight=weights)  # fmt: skip
+        trained = np.concatenate([model.coef_.ravel(), model.intercept_])
+        return LocalUpdate((parameters - trained).astype(np.float32), samples=len(self._inputs))
+
+    @property
+    def learning_rate(self) -> float:
+        """The step λ that updates are divided by."""
+        return 1.0 if _solves(self._model) else float(self._model.eta0)
+
+    @property
+    def samples(self) -> int:
+        """How many the client has."""
+        return len(self._inputs)
+
+    @property
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """``coef_`` and ``intercept_``."""
+        rows = _rows(self._classes)
+        return [("coef_", (rows, self._inputs.shape[1])), ("intercept_", (rows,))]
+
+    def initial(self) -> Vector:
+        """Zeros, where scikit-learn's linear models start."""
+        return np.zeros(parameter_count(self._inputs.shape[1], self._classes), np.float32)
+
+    def evaluate(self, parameters: Vector) -> Accuracy:
+        """Accuracy on ``test`` or, without it, on the client's own samples."""
+        inputs, targets = self._test or (self._inputs, self._targets)
+        return evaluate(self._model, parameters, inputs, targets, classes=self._classes)
 
 
 class Accuracy(TypedDict):
@@ -137,9 +190,23 @@ def _rows(classes: int) -> int:
     return 1 if classes == 2 else classes
 
 
+def _solves(model: Classifier) -> bool:
+    """Whether a model is fitted by a solver that goes on from where it is, not step by step."""
+    return type(model).__name__ == "LogisticRegression"
+
+
 def _check_settings(model: Classifier) -> None:
+    if _solves(model):
+        for name, right, expected in (
+            ("solver", model.solver != "liblinear", "lbfgs or another that goes on from a model"),
+            ("fit_intercept", model.fit_intercept, "True: the intercept is part of the model"),
+        ):
+            if not right:
+                raise InvalidSetting(f"{name} of the classifier", getattr(model, name), expected)
+        return
     if not hasattr(model, "partial_fit") or not hasattr(model, "eta0"):
-        raise InvalidSetting("model", type(model).__name__, "an SGDClassifier of scikit-learn")
+        expected = "an SGDClassifier, Perceptron or LogisticRegression of scikit-learn"
+        raise InvalidSetting("model", type(model).__name__, expected)
     constant = "'constant': the update is divided by the one rate eta0"
     for name, right, expected in (
         ("learning_rate", model.learning_rate == "constant", constant),

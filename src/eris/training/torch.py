@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -33,13 +33,14 @@ from eris.training.estimators import gradient_estimator
 from eris.training.evaluation import (
     Evaluation,
     RatingError,
-    check_data,
     evaluate,
     evaluate_ratings,
     normalise,
 )
+from eris.training.fitting import check_fit
 from eris.training.flat import FlatParameters, flatten, parameter_count, unflatten
-from eris.training.gradients import Chosen, ClientGradients, Loss, StepGradient, check_forward
+from eris.training.given import Samples, as_tensors, batch_size_of
+from eris.training.gradients import Chosen, ClientGradients, Loss, StepGradient
 from eris.training.memory import Memory, restored, saved
 from eris.training.optimisers import optimiser_rule, step_direction
 from eris.training.options import LocalTraining, RunningStatistics, TrainerSettings
@@ -81,6 +82,11 @@ class TorchTrainer:
     ``model`` gives the architecture and is scratch space: every call overwrites its parameters
     first, so any number of trainers (used one at a time) can share a single module.
 
+    Its data are ``inputs`` and ``targets``, tensors or arrays, or a ``Dataset`` or ``DataLoader``
+    in place of both (a loader's batch size is taken, if none is set). ``test`` is what
+    :meth:`evaluate` asks about, in the same forms; without it, that is the client's own data.
+    ``device`` is where the model computes; as it is, where it lies.
+
     ``settings`` are those of ``LocalTraining``. The order of the batches and what the model itself
     draws (dropout) come from streams of their own, named by (seed, client, round), so a round's
     update does not depend on who trained before.
@@ -88,19 +94,27 @@ class TorchTrainer:
     >>> trainer = TorchTrainer(nn.Linear(2, 2), torch.eye(2), torch.arange(2), learning_rate=0.1)
     >>> trainer.update(np.zeros(6, np.float32), round=0).vector
     array([-0.25,  0.25,  0.25, -0.25,  0.  ,  0.  ], dtype=float32)
+    >>> trainer.evaluate(np.zeros(6, np.float32))["samples"], trainer.layout
+    (2, [('weight', (2, 2)), ('bias', (2,))])
     """
 
     def __init__(
         self,
         model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
+        inputs: Samples,
+        targets: Tensor | ArrayLike | None = None,
         *,
+        test: tuple[Any, Any] | Samples | None = None,
         loss: Loss = functional.cross_entropy,
+        device: str | torch.device | None = None,
         client: int = 0,
         **settings: Unpack[TrainerSettings],
     ) -> None:
-        check_data(inputs, targets)
+        if (size := batch_size_of(inputs)) is not None:
+            settings.setdefault("batch_size", size)
+        given, wanted = as_tensors(inputs, targets)
+        self._test = None if test is None else as_tensors(*_pair(test))
+        placed(model, device)
         asked = LocalTraining(**settings)
         choice = chosen(model, asked.running_statistics)
         self._options = replace(asked, running_statistics=choice)
@@ -109,9 +123,10 @@ class TorchTrainer:
         flat = FlatParameters(model, self._options.running_statistics)
         if self._options.estimator != "sgd":
             _check_deterministic(model, self._options.estimator)
-        check_augmentation(self._options, inputs)
-        check_forward(flat, inputs)
-        self._flat, self._gradients = flat, ClientGradients(flat, inputs, targets, loss)
+        check_augmentation(self._options, given)
+        check_fit(flat, given, wanted, loss)
+        self._flat, self._gradients = flat, ClientGradients(flat, given, wanted, loss)
+        self._start: Vector = flat.read().cpu().numpy()
         self._optimiser = optimiser_rule(self._options)
         self._estimator = gradient_estimator(self._options)
         self._directions: Memory = {}
@@ -129,9 +144,28 @@ class TorchTrainer:
         return self._options
 
     @property
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of what travels, in its order: the module's own, as in a state_dict."""
+        return self._flat.layout
+
+    @property
+    def samples(self) -> int:
+        """How many the client has."""
+        return len(self._gradients)
+
+    @property
+    def learning_rate(self) -> float:
+        """The step of the client, by which its update is to be multiplied."""
+        return self._options.learning_rate
+
+    @property
     def uses_of_a_sample(self) -> int:
         """How many steps of a round may use one sample."""
         return self._options.uses_of_a_sample
+
+    def initial(self) -> Vector:
+        """The model that the module held when the trainer was made of it."""
+        return self._start.copy()
 
     @property
     def fast_path_obstacle(self) -> str | None:
@@ -196,9 +230,21 @@ class TorchTrainer:
         return LocalUpdate(np.zeros_like(parameters), slots.count, content=content)
 
     def evaluate(
-        self, parameters: Vector, inputs: Tensor, targets: Tensor, *, batch_size: int = 1024
+        self,
+        parameters: Vector,
+        inputs: Samples | None = None,
+        targets: Tensor | ArrayLike | None = None,
+        *,
+        batch_size: int = 1024,
     ) -> Evaluation:
-        """Mean loss and accuracy of this client's model, which may have statistics of its own."""
+        """Mean loss and accuracy of this client's model, which may have statistics of its own.
+
+        On these data or, without any, on ``test``; where there is none, on what it trains on.
+        """
+        if inputs is not None:
+            given = as_tensors(inputs, targets)
+        else:
+            given = self._test or (self._gradients.inputs, self._gradients.targets)
         choice = self._options.running_statistics
         # The client's statistics are lent to the module, where ``ignore`` leaves and finds them.
         inner: RunningStatistics = "ignore" if choice == "local" else choice
@@ -206,8 +252,7 @@ class TorchTrainer:
             return evaluate(
                 self.model,
                 parameters,
-                inputs,
-                targets,
+                *given,
                 batch_size=batch_size,
                 loss=self._gradients.loss,
                 running_statistics=inner,
@@ -296,30 +341,57 @@ class TorchTrainer:
 
 def torch_clients(
     model: nn.Module,
-    inputs: Tensor,
-    targets: Tensor,
-    partitions: Sequence[NDArray[np.int64]],
+    inputs: Samples,
+    targets: Tensor | ArrayLike | None = None,
+    partitions: Sequence[ArrayLike] | None = None,
     *,
     loss: Loss = functional.cross_entropy,
+    device: str | torch.device | None = None,
     **settings: Unpack[TrainerSettings],
 ) -> list[TorchTrainer]:
     """One trainer per partition (indices into the data), numbered from 0.
 
-    They share one copy of ``model`` as scratch space; ``model`` itself is left as it is.
+    They share one copy of ``model`` as scratch space; ``model`` itself is left as it is. A
+    ``Dataset`` or ``DataLoader`` stands for inputs and targets: ``torch_clients(model, data,
+    partitions=parts, learning_rate=0.1)``.
     """
-    check_data(inputs, targets)
-    scratch = copy.deepcopy(model)
-    return [
+    if partitions is None:
+        raise InvalidSetting("partitions", None, "a list of indices into the data for each client")
+    if (size := batch_size_of(inputs)) is not None:
+        settings.setdefault("batch_size", size)
+    given, wanted = as_tensors(inputs, targets)
+    scratch = placed(copy.deepcopy(model), device)
+    clients = [
         TorchTrainer(
             scratch,
-            inputs[torch.tensor(part)],
-            targets[torch.tensor(part)],
+            given[places],
+            wanted[places],
             loss=loss,
             client=client,
             **settings,
         )
-        for client, part in enumerate(partitions)
+        for client, places in enumerate(torch.as_tensor(np.asarray(p)) for p in partitions)
     ]
+    for trainer in clients[1:]:
+        trainer._start = clients[0]._start
+    return clients
+
+
+def placed(model: nn.Module, device: str | torch.device | None) -> nn.Module:
+    """The model on a device, if there is one."""
+    if device is None:
+        return model
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as refusal:
+        said = next(iter(str(refusal).splitlines()), "")
+        expected = f"one that this machine's PyTorch has ({said})"
+        raise InvalidSetting("device", str(device), expected) from refusal
+
+
+def _pair(given: tuple[Any, Any] | Samples) -> tuple[Any, Any]:
+    """Inputs and targets, the latter None if a data set brings both."""
+    return given if isinstance(given, tuple) else (given, None)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -37,25 +37,45 @@ class LocalUpdate:
     content: Content | None = None
 
 
+Layout = Sequence[tuple[str, tuple[int, ...]]]
+"""Name and shape of each parameter of a model, in the order of its flat vector."""
+
+
 class Trainer(Protocol):
-    """One client's training code."""
+    """One client's training code: what a user's ``make_trainer`` returns, for a federation in
+    Python, ``eris run``, ``eris local`` and nodes.
+
+    More than ``update`` is optional, and taken where it is there (:class:`Learner` for nodes):
+
+    - ``initial()``: the flat model everyone starts from, where none is given otherwise;
+    - ``evaluate(parameters)``: metrics of a model; like all metrics they stay with the client;
+    - ``samples``: a number, where a method weighs clients by what they declare; no update then may
+      claim more;
+    - ``layout``: (name, shape) of the model's parameters, for the files it is written to;
+    - ``learning_rate``: its own step, by which a server's step is usually made;
+    - ``state()`` and ``restore(state)``: what it keeps between rounds.
+    """
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
-        """Train from ``parameters`` (the flat model) and return the update of this round."""
+        """Train from ``parameters`` (the flat model) and return the update of this round; a plain
+        ``(update, samples, metrics)`` is taken, too (:func:`as_update`)."""
 
 
 @runtime_checkable
 class Learner(Trainer, Protocol):
-    """What a node trains with: a trainer that knows the model everyone starts from.
-
-    ``update`` may also return a plain ``(update, samples, metrics)`` (:func:`as_update`). A learner
-    may have ``evaluate(parameters)``, which returns metrics of a model; all metrics stay with the
-    node. Its ``samples``, a number, are what a node declares where the method weighs clients by
-    what they declare; no update then may claim more.
-    """
+    """What a node trains with: a trainer that knows the model everyone starts from."""
 
     def initial(self) -> Vector:
         """The flat model all members start from, the same bits at each."""
+
+
+def starting_model(trainer: Learner) -> Vector:
+    """The model a trainer starts from, checked."""
+    model = np.asarray(trainer.initial())
+    if model.ndim != 1 or model.dtype != np.float32 or not np.isfinite(model).all():
+        found = f"{model.dtype} array of shape {model.shape}"
+        raise InvalidSetting("what initial() returned", found, "a flat float32 array, all finite")
+    return model
 
 
 def as_update(

@@ -24,10 +24,11 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Literal, Unpack
+from typing import Literal, Unpack, cast
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -35,13 +36,14 @@ from eris.core.errors import InvalidSetting
 from eris.core.streams import Stream
 from eris.core.vectors import Indices, Vector
 from eris.training.augmentation import check_augmentation
-from eris.training.evaluation import check_data
 from eris.training.fast.check import is_checked, is_wrong
 from eris.training.fast.gradients import GroupGradients, class_numbers
 from eris.training.fast.passes import Passes, Trainee
 from eris.training.fast.probe import Probe, probe
+from eris.training.fitting import check_fit
 from eris.training.flat import FlatParameters
-from eris.training.gradients import Loss, check_forward
+from eris.training.given import Samples, as_tensors
+from eris.training.gradients import Loss
 from eris.training.memory import Memory
 from eris.training.options import LocalTraining, TrainerSettings, at_least_one, one_of
 from eris.training.population import Models
@@ -93,8 +95,8 @@ class TorchPopulation:
     def __init__(
         self,
         model: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
+        inputs: Samples,
+        targets: Tensor | ArrayLike | None,
         parts: Sequence[Indices],
         *,
         path: Path = "auto",
@@ -103,7 +105,7 @@ class TorchPopulation:
         loss: Loss = functional.cross_entropy,
         **settings: Unpack[TrainerSettings],
     ) -> None:
-        check_data(inputs, targets)
+        self._inputs, self._targets = as_tensors(inputs, targets)
         one_of("path", path, ("auto", "loop", "fast"))
         at_least_one("threads", threads)
         at_least_one("memory_budget_mib", memory_budget_mib)
@@ -111,16 +113,17 @@ class TorchPopulation:
             raise InvalidSetting("parts", "empty", "at least one client")
         self._options = LocalTraining(**settings)
         self._settings, self._loss = settings, loss
-        self._inputs, self._targets, self._parts = inputs, targets, parts
+        self._parts = parts
         self._threads, self._budget = threads, memory_budget_mib << 20
         self._flat = FlatParameters(copy.deepcopy(model), self._options.running_statistics)
-        check_augmentation(self._options, inputs)
-        check_forward(self._flat, inputs)
+        check_augmentation(self._options, self._inputs)
+        check_fit(self._flat, self._inputs, self._targets, loss)
+        self._start: Vector = self._flat.read().cpu().numpy()
         self._memories: dict[int, dict[str, Vector]] = {}
         self.apart: int | None = None
         """The round after which clients train one after another because a pass was wrong."""
-        gradients = GroupGradients(self._flat, loss, class_numbers(targets))
-        self._passes = Passes(gradients, inputs, targets, self._options)
+        gradients = GroupGradients(self._flat, loss, class_numbers(self._targets))
+        self._passes = Passes(gradients, self._inputs, self._targets, self._options)
         self._probe = self._choose(path)
         # An even number, so that two cores finish together.
         shared = 2 * min(MOST_LANES // 2, max(1, len(parts) // (2 * IN_A_LANE)))
@@ -140,6 +143,26 @@ class TorchPopulation:
     def train_apart(self, after: int) -> None:
         """Train clients one after another in all later rounds."""
         self.apart = after if self.apart is None else min(self.apart, after)
+
+    @property
+    def layout(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of what travels, in its order."""
+        return self._flat.layout
+
+    @property
+    def learning_rate(self) -> float:
+        """The step of the clients."""
+        return self._options.learning_rate
+
+    def initial(self) -> Vector:
+        """The model that the module held when the population was made of it."""
+        return self._start.copy()
+
+    def evaluate(self, client: int, model: Vector) -> Mapping[str, float]:
+        """How well a model does on a client's own samples."""
+        trainer = self._trainer(client)
+        trainer.restore(self._memories.get(client, {}))
+        return cast(Mapping[str, float], trainer.evaluate(model))
 
     @property
     def uses_of_a_sample(self) -> int:
