@@ -73,7 +73,9 @@ def test_what_is_sent_is_received(
     parameters: int, clients: int, threshold: Threshold, ring_bytes: int, data: st.DataObject
 ) -> None:
     aggregators = data.draw(st.integers(1, clients))
-    loads = link_loads(parameters, clients, aggregators, threshold, ring_bytes)
+    weights = data.draw(st.lists(st.integers(1, 9), min_size=aggregators, max_size=aggregators))
+    shares = data.draw(st.sampled_from([None, [one / sum(weights) for one in weights]]))
+    loads = link_loads(parameters, clients, aggregators, threshold, ring_bytes, shares=shares)
     sent, received = (math.fsum(load[way] for load in loads) for way in range(2))
     assert sent == pytest.approx(received)
     # Words of every client but a shard's owner, results to all others, and the answers.

@@ -8,6 +8,8 @@ are in bytes, rates in bytes/s, and headers are not counted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eris.core.errors import require
 from eris.core.ring import check_ring_bytes
 from eris.protocol.secure.escrow import MODEL, SEED
@@ -35,12 +37,17 @@ def link_loads(
     aggregators: int,
     threshold: Threshold,
     ring_bytes: int = 8,
+    *,
+    shares: Sequence[float] | None = None,
+    seats: Sequence[float] | None = None,
 ) -> list[tuple[float, float]]:
     """Bytes on each client's (uplink, downlink) in a round; the first A clients own a shard each.
 
-    Seats and answers are spread evenly over all members, as a directory spreads them at A = K.
-    Escrows are counted once a client and shard. With shifted compression ``parameters`` are those
-    that are kept.
+    ``seats`` is how many each member holds: all alike if it is left out, as a directory spreads
+    them at A = K. All seats of a shard answer equally often, and each is counted as if its shard
+    were of the mean size. Escrows are counted once a client and shard. With shifted compression
+    ``parameters`` are those that are kept. ``shares`` are the owners' shares of the model where
+    they are not all 1/A.
 
     >>> up, down = link_loads(8_000_000, 8, 8, Threshold(2, 3), ring_bytes=4)[0]
     >>> round(up / 1e6, 2), round(down / 1e6, 2)
@@ -51,16 +58,20 @@ def link_loads(
     members = threshold.seats + 1
     require(clients >= members, "clients", clients, f"at least {members} for {threshold}")
     words, results = float(ring_bytes * parameters), float(RESULT_BYTES * parameters)
-    plain = eris_link_loads(words, results, clients, aggregators)
-    escrow, others, share = escrow_bytes(threshold), clients - 1, words / aggregators
-    given = threshold.need * aggregators / clients * share
+    plain = eris_link_loads(words, results, clients, aggregators, shares=shares)
+    escrow, others = escrow_bytes(threshold), clients - 1
+    owned = [1 / aggregators] * aggregators if shares is None else shares
+    all_seats = aggregators * threshold.seats
     passed_on = others * threshold.seats * escrow
-    held = passed_on * aggregators / clients
     loads = []
     for member, (up, down) in enumerate(plain):
         owns = member < aggregators
+        part = 1 / clients if seats is None else seats[member] / all_seats
+        given = part * threshold.need * words
+        held = part * passed_on * aggregators
         up += given + (aggregators - owns) * escrow + owns * passed_on
-        down += owns * (threshold.need * share + others * escrow) + held
+        answered = threshold.need * words * owned[member] if owns else 0.0
+        down += answered + owns * others * escrow + held
         loads.append((up, down))
     return loads
 
