@@ -13,12 +13,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eris.cli import completion
+from eris.cli.output import Figures, JsonOption, output
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
 from eris.experiments.figures import parts, say, widened
 from eris.experiments.runs.extras import AUDIT, need
 from eris.experiments.runs.progress import bar
 from eris.experiments.runs.store import kept_runs
+from eris.model_file import read_model
 
 if TYPE_CHECKING:
     from eris.experiments.audits.auditing import Outcome, Subject
@@ -35,7 +38,9 @@ def audit(
     run: Annotated[
         str,
         typer.Argument(
-            metavar="RUN", help="A recorded run (name or folder), or a node's folder or transcript."
+            metavar="RUN",
+            help="A recorded run (name or folder), or a node's folder or transcript.",
+            autocompletion=completion.runs,
         ),
     ],
     as_: Annotated[
@@ -91,7 +96,7 @@ def audit(
     running_statistics: Annotated[
         Statistics, typer.Option(help="A node's: batch norm by its own numbers, or the batch's.")
     ] = "refuse",
-    json: Annotated[
+    out: Annotated[
         Path | None, typer.Option(help="Where the figures go; audit.json beside the transcript.")
     ] = None,
     pictures: Annotated[
@@ -101,6 +106,7 @@ def audit(
     confidence: Annotated[float, typer.Option(help="Of intervals and of the bounds on ε.")] = 0.95,
     delta: Annotated[float, typer.Option(help="δ of the bounds on ε.")] = 1e-5,
     runs: RunsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Learn what a run gave away, and to whom: membership of samples, from recorded messages.
 
@@ -109,11 +115,12 @@ def audit(
     candidates.
 
     \b
-    eris run --data mnist --clients 20 --samples 16 --canaries 0.5 --rounds 20 --record --name r
+    eris run --data digits --samples 16 --canaries 0.5 --record --name r
     eris audit r
+    eris audit r --json > r.json
     eris audit r --as aggregator:3 --as coalition:5 --every 4
     eris audit r --attack eavesdrop --as link:7-2 --as link:7-all
-    eris audit anna/state --model clinic.training:network --candidates patients.npz
+    eris audit anna/state --model clinic:network --candidates patients.npz
     """
     need(*AUDIT)
     from eris.experiments.audits import files
@@ -131,15 +138,15 @@ def audit(
     fitting = candidates is not None or not about_members
     found = files.recording(run, kept_runs(runs), candidates=fitting)
     folder = found.path.parent
-    json, pictures = json or folder / "audit.json", pictures or folder / "audit"
-    files.check_outputs(json, pictures)
+    out, pictures = out or folder / "audit.json", pictures or folder / "audit"
+    files.check_outputs(out, pictures)
     transcript = files.load(found.path)
     observers = files.observers_of(transcript, as_ or (), seed, attack or ())
     asked = None if candidates is None else candidates_of(candidates, transcript)
     own = (model, loss, initial, running_statistics)
     console = Console(highlight=False)
     # What there is to warn of was said when the run was made.
-    with warnings.catch_warnings(), single_threaded():
+    with output(as_json) as figures, warnings.catch_warnings(), single_threaded():
         warnings.simplefilter("ignore", UserWarning)
         subject = _subject(found, transcript, asked, own, options.attacks)
         if about_members:
@@ -148,7 +155,10 @@ def audit(
         options = replace(options, observers=observers, draws=1000 if answered else 1)
         with telling(console, f"audit of {found.name}") as tell:
             outcome = audit_transcript(subject, transcript, options, tell)
-    _show(console, outcome, subject, found.name, answered=answered, json=json, pictures=pictures)
+        _show(
+            console, outcome, subject, found.name, figures, answered=answered, out=out,
+            pictures=pictures,
+        )  # fmt: skip
 
 
 def _subject(
@@ -174,7 +184,7 @@ def _subject(
     if asked is None:
         raise InvalidSetting("--candidates", None, IN_A_FILE)
     folders = [Path.cwd(), found.path.parent, found.path.parent.parent]
-    start = None if initial is None else files.flat_model(initial)
+    start = None if initial is None else read_model(initial, "--initial")
     return files.subject_of_node(
         transcript,
         files.model_of(model, folders),
@@ -190,9 +200,10 @@ def _show(
     outcome: Outcome,
     subject: Subject,
     name: str,
+    figures: Figures,
     *,
     answered: bool,
-    json: Path,
+    out: Path,
     pictures: Path,
 ) -> None:
     from eris.experiments.audits import report
@@ -203,16 +214,18 @@ def _show(
     if answered:
         for part in report.shown(outcome, subject.places):
             console.print(*(parts(part, console) if isinstance(part, Table) else [part]))
-        report.write(report.document(outcome, name), json)
+        document = report.document(outcome, name)
         made = draw(outcome, candidates, pictures)
         if made:
             say(f"\nPictures: {', '.join(map(str, made))}")
     else:
         for part in report.ranked(outcome, candidates, subject.frame.membership.members):
             console.print(part)
-        report.write(report.scores_document(outcome, candidates, name), json)
+        document = report.scores_document(outcome, candidates, name)
         console.print("")
-    say(f"Figures: {json}")
+    report.write(document, out)
+    say(f"Figures: {out}")
+    figures(document)
 
 
 @contextmanager

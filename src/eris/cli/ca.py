@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from eris.cli.output import JsonOption, output
 from eris.experiments.figures import say
 
 app = typer.Typer(
@@ -129,12 +130,42 @@ def issue(
         )
 
 
+@app.command("clients-key")
+def clients_key(
+    out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("clients.key"),
+    key_bits: Annotated[
+        int, typer.Option(help="Bits of n: 3072 (128 bits of security), 2048 (112), 256 (none).")
+    ] = 3072,
+) -> None:
+    """Make the private key that all clients have in common, for the method sefl.
+
+    Every client opens what others send to the server by it, and so does the server with any one of
+    them. Give the file to clients alone, over a safe way, and keep no copy.
+
+    \b
+    eris ca clients-key clients.key
+    """
+    from eris.methods.sefl import SEFL
+    from eris.runtimes.grpc import clients_key as keys
+
+    SEFL(key_bits=key_bits)
+    pair = keys.drawn(key_bits)
+    keys.write(out, pair)
+    say(
+        f"{out} is the clients' common key (mode 600): for every client, never for the server.",
+        f'  tls.clients_key = "{out.name}"  in the node.toml of every client',
+        "  federation.method_options, at all members, has its public half:",
+        f'  {{ key_bits = {key_bits}, public_key = "{keys.public_key(pair)}" }}',
+    )
+
+
 @app.command("show")
-def show(folder: Folder) -> None:
+def show(folder: Folder, as_json: JsonOption = False) -> None:
     """List the members' certificates, and when they end.
 
     \b
     eris ca show ca
+    eris ca show ca --json
     """
     from eris.runtimes.grpc import pem, tls
 
@@ -142,13 +173,22 @@ def show(folder: Folder) -> None:
     authority = pem.certificates(folder / "ca.pem")[0]
     words = (Column(heading, overflow="fold") for heading in ("member", "party"))
     table = Table(*words, "valid until", "left", "key (SHA-256 begins)")
-    for record in {each.name: each for each in records}.values():
+    newest = {each.name: each for each in records}.values()
+    for record in newest:
         left = record.not_after - now
         remaining = pem.span(left) if left > timedelta(0) else "expired"
         if left < tls.RENEW_WITHIN:
             remaining += ", renew"
-        whose, until = escape(record.party or "its own"), pem.stamp(record.not_after)
-        table.add_row(record.name, whose, until, remaining, record.fingerprint[:16])
-    Console(highlight=False).print(table)
-    end = pem.stamp(authority.not_valid_after_utc)
-    say(f"Authority {authority.subject.rfc4514_string()}, until {end}.")
+        party, end = escape(record.party or "its own"), pem.stamp(record.not_after)
+        table.add_row(record.name, party, end, remaining, record.fingerprint[:16])
+    whose, until = authority.subject.rfc4514_string(), authority.not_valid_after_utc
+    with output(as_json) as figures:
+        Console(highlight=False).print(table)
+        say(f"Authority {whose}, until {pem.stamp(until)}.")
+        members = [
+            {"name": one.name, "party": one.party, "not_after": one.not_after.isoformat(),
+             "key_sha256": one.fingerprint}
+            for one in newest
+        ]  # fmt: skip
+        told = {"name": whose, "not_after": until.isoformat()}
+        figures({"authority": told, "members": members})

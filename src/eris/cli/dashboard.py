@@ -39,7 +39,7 @@ def dashboard(
     \b
     eris dashboard
     eris dashboard --node :9101 --node :9102
-    eris dashboard --listen 10.0.0.5:8420           # prints an address with a token
+    eris dashboard --listen 10.0.0.5:8420    # prints an address with a token
     """
     need("starlette", "uvicorn")
     import uvicorn
@@ -61,11 +61,11 @@ def dashboard(
     places = Places(kept_runs(runs), node or [])
     query = "" if token is None else f"?token={token}"
     say(f"http://{written(host, port)}/{query}", "Ctrl-C ends it")
-    settings = uvicorn.Config(
-        application(places, hosts, token, EVERY), log_config=None, access_log=False,
-        server_header=False, timeout_graceful_shutdown=2,
-    )  # fmt: skip
-    uvicorn.Server(settings).run(sockets=[listening])
+    app = application(places, hosts, token, EVERY, lambda: server.should_exit)
+    server = uvicorn.Server(uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5,
+    ))  # fmt: skip
+    server.run(sockets=[listening])
 
 
 def _listening(host: str, port: int) -> socket.socket:

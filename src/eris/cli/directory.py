@@ -15,6 +15,9 @@ app = typer.Typer(
 
 The ledger says who may have published what. Members keep marks of it: one that was lost, or that is
 older than what a member has seen, is refused, for rounds might get second results.
+
+\b
+eris directory backup ledger.copy --from anna/node.toml
 """,
     no_args_is_help=True,
 )

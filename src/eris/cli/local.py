@@ -11,15 +11,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from eris.core.errors import InvalidSetting
+from eris.cli import completion
+from eris.cli.exits import FAILED, INTERRUPTED
+from eris.cli.output import Figures, JsonOption, output
+from eris.core.errors import ErisError, InvalidSetting
 from eris.experiments.figures import say
 from eris.experiments.runs.extras import need
+from eris.named import named_function
 from eris.tables import parsed
 
 if TYPE_CHECKING:
     from eris.experiments.federations.processes import LocalFederation
-
-INTERRUPTED = 130
 
 
 def local(
@@ -28,7 +30,10 @@ def local(
     samples: Annotated[
         int | None, typer.Option(min=1, help="Training images a node, of MNIST; default 500.")
     ] = None,
-    method: Annotated[str, typer.Option(help="Method, as `eris methods` names it.")] = "eris",
+    method: Annotated[
+        str,
+        typer.Option(help="Method, as `eris methods` names it.", autocompletion=completion.methods),
+    ] = "eris",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
     ] = None,
@@ -39,7 +44,10 @@ def local(
             show_default="0.1 with eris",
         ),
     ] = None,
-    learning_rate: Annotated[float, typer.Option(help="Step of the server rule.")] = 0.05,
+    server_learning_rate: Annotated[
+        float | None,
+        typer.Option(help="Step of the server rule.", show_default="the trainer's own, else 0.05"),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the nodes' folders go.")] = Path("runs/local"),
     fresh: Annotated[
@@ -64,6 +72,7 @@ def local(
     option: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE that the function is called with.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run N node processes with TLS on this machine, and watch them train one model.
 
@@ -80,6 +89,7 @@ def local(
     eris local 8 --epsilon 8 --clip 0.5
     eris local 8 --epsilon 8 --clip 0.5 --sampling-rate 0.25
     eris local 3 --trainer my_training:make_trainer --option data=patients.csv
+    eris local 5 --fresh --json | jq .nodes
     """
     from eris.experiments.federations.processes import (
         LOCAL,
@@ -97,6 +107,7 @@ def local(
         remove,
         role_values,
     )  # fmt: skip
+    from eris.experiments.runs.own_training import member_options
 
     chosen = method_values(method, set_ or [])
     if METHOD in chosen:
@@ -109,19 +120,15 @@ def local(
         raise InvalidSetting("--sampling-rate", sampling_rate, "1 without --epsilon")
     if trainer is None:
         need("torch", *(["dp_accounting"] if sampling_rate != 1 else []))
-    console, clients = Console(highlight=False), node_names(nodes)
+    console, clients = Console(highlight=False, stderr=as_json), node_names(nodes)
     names = [*clients, SERVER] if served else clients
     check_place(folder, LOCAL, fresh=fresh)
-    values = federation_values(
-        nodes, rounds=rounds, kept=kept, learning_rate=learning_rate, seed=seed,
-        trainer=trainer or MNIST, method=chosen,
-    )  # fmt: skip
-    options, count = _options(option or []), samples or 500
+    options, count, noised = _options(option or []), samples or 500, dict[str, Any]()
     if epsilon is not None:
         if trainer is not None:
             expected = "nothing beside --trainer; say it in the nodes' node.toml"
             raise InvalidSetting("--epsilon", epsilon, expected)
-        values |= noise_values(
+        noised = noise_values(
             nodes, epsilon, protects=protects, clip=clip, samples=count, kept=kept,
             sampling_rate=sampling_rate,
         )  # fmt: skip
@@ -133,20 +140,48 @@ def local(
             # A trial's ledger goes with the trial.
             own[name] |= {"privacy.data": name, "privacy.ledger": "state/privacy"}
     elif samples is None:
-        own = {name: {"training.options": options} for name in names}
+        function = named_function("--trainer", trainer)
+        own = {
+            name: {"training.options": member_options(function, number, nodes) | options}
+            for number, name in enumerate(clients)
+        }
+        own |= {SERVER: {"training.options": options}} if served else {}
     else:
         raise InvalidSetting("--samples", samples, "nothing beside --trainer; see --option")
+    if server_learning_rate is None:
+        server_learning_rate = 0.05
+        if trainer is not None:
+            given = own[clients[0]]["training.options"]
+            server_learning_rate = _own_step(trainer, clients[0], given) or server_learning_rate
+    values = noised | federation_values(
+        nodes, rounds=rounds, kept=kept, learning_rate=server_learning_rate, seed=seed,
+        trainer=trainer or MNIST, method=chosen,
+    )  # fmt: skip
     for name in names if served else ():
         own[name] = own[name] | role_values(name == SERVER)
     if fresh:
         remove(folder, LOCAL)
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with LocalFederation(folder, names, values, own) as federation:
-        done = _watched(federation, rounds, console)
-    good = _report(federation, rounds, console)
+    with output(as_json) as figures:
+        with LocalFederation(folder, names, values, own) as federation:
+            done = _watched(federation, rounds, console)
+        good = _report(federation, rounds, console, figures)
     if not (done and good):
-        raise typer.Exit(INTERRUPTED if not done else 1)
+        raise typer.Exit(FAILED if done else INTERRUPTED)
+
+
+def _own_step(trainer: str, name: str, options: dict[str, Any]) -> float | None:
+    """The learning rate that a user's trainer says, if it can be made."""
+    from eris.runtimes.grpc.learner import load
+
+    try:
+        made = load(trainer, Path.cwd(), name, options)
+    except ErisError:
+        raise
+    except Exception:  # of the user's code: it fails in a node, too, whose log says more
+        return None
+    return getattr(made, "learning_rate", None)
 
 
 def _options(given: list[str]) -> dict[str, Any]:
@@ -176,11 +211,12 @@ def _watched(federation: LocalFederation, rounds: int, console: Console) -> bool
     return True
 
 
-def _report(federation: LocalFederation, rounds: int, console: Console) -> bool:
+def _report(federation: LocalFederation, rounds: int, console: Console, figures: Figures) -> bool:
     """How it ended, and where everything is; whether all nodes trained well, to one model."""
     from eris.experiments.federations.outcome import FederationOutcome
 
     outcome = FederationOutcome.of(federation, rounds)
+    figures({"folder": str(federation.folder), **outcome.document()})
     console.print(outcome.nodes())
     if outcome.finished and outcome.gossips:
         console.print("Every node has a model of its own.")

@@ -18,18 +18,36 @@ from eris.cli import ca, directory, node, runs
 from eris.cli.audit import audit
 from eris.cli.dashboard import dashboard
 from eris.cli.data import app as data_app
+from eris.cli.exits import FAILED, REFUSED
+from eris.cli.helping import let_help_flow
 from eris.cli.local import local
+from eris.cli.new import new
+from eris.cli.output import JsonOption, output
+from eris.cli.plan import plan
 from eris.cli.report import of_nodes, report
 from eris.cli.reproduce import reproduce
 from eris.cli.run import command as run_command
 from eris.cli.train_prior import train_prior
 from eris.core.errors import ErisError, InvalidSetting
 
+HELP = """Train one model across organisations, with nobody in the middle.
+
+\b
+eris new clinic                      # a small project of your own
+eris run --data digits --name first  # simulate a federation, and keep the run
+eris local 5                         # five real nodes on this machine
+eris audit RUN                       # what a recorded run gave away
+eris report first                    # one page about it
+
+Exit codes: 0 done, 1 begun and failed, 2 refused, 130 interrupted. Completion of commands, runs and
+methods by Tab: eris --install-completion.
+"""
+
 app = typer.Typer(
-    help="Train one model across organisations, with nobody in the middle.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.command("new")(new)
 app.add_typer(data_app, name="data")
 app.add_typer(ca.app, name="ca")
 app.add_typer(node.app, name="node")
@@ -42,6 +60,7 @@ app.command("report")(report)
 app.command("dashboard")(dashboard)
 app.command("methods")(runs.methods)
 app.command("audit")(audit)
+app.command("plan")(plan)
 app.command("reproduce")(reproduce)
 app.command("train-prior")(train_prior)
 
@@ -52,13 +71,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=HELP)
 def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Train one model across organisations, with nobody in the middle."""
+    """See HELP."""
 
 
 @app.command()
@@ -72,6 +91,7 @@ def demo(
     picture: Annotated[Path, typer.Option(help="Where to draw the result.")] = Path(
         "runs/demo.png"
     ),
+    as_json: JsonOption = False,
 ) -> None:
     """Train LeNet-5 on MNIST by node processes over TLS, one of which is killed and comes back.
 
@@ -79,6 +99,10 @@ def demo(
     accuracy, whether all nodes have the same model, what each saw of the others' updates, and
     whether a central server with the same updates would have ended with the same bits. A page
     about all of it is left in the folder.
+
+    \b
+    eris demo
+    eris demo --rounds 12 --samples 100
     """
     from eris.experiments.federations.demo import Demo
     from eris.experiments.runs.extras import need
@@ -86,18 +110,23 @@ def demo(
     need("torch")
     # Ended by SIGTERM as by Ctrl-C: the nodes are not left behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    done = Demo(
-        nodes=nodes,
-        samples=samples,
-        rounds=rounds,
-        kept=kept,
-        seed=seed,
-        folder=folder,
-        picture=picture,
-    ).run()
-    of_nodes(folder)
+    with output(as_json) as figures:
+        done = Demo(
+            nodes=nodes,
+            samples=samples,
+            rounds=rounds,
+            kept=kept,
+            seed=seed,
+            folder=folder,
+            picture=picture,
+        ).run()
+        of_nodes(folder)
+        figures({"folder": str(folder), **done.document()})
     if not done.good:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
+
+
+let_help_flow(app)
 
 
 def _check_not_empty(arguments: Sequence[str]) -> None:
@@ -121,7 +150,7 @@ def main() -> None:
         Console(stderr=True, highlight=False).print(
             f"[red]error:[/red] {escape(str(error))}", soft_wrap=True
         )
-        sys.exit(2)
+        sys.exit(REFUSED)
 
 
 if __name__ == "__main__":

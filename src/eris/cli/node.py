@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from eris.cli import completion
+from eris.cli.exits import FAILED
+from eris.cli.output import JsonOption, output
 from eris.core.errors import ErisError, InvalidSetting
 from eris.experiments.figures import say
 
@@ -20,7 +22,13 @@ MANY = 1000
 """Clients enough for any method."""
 
 app = typer.Typer(
-    help="One organisation's node: set it up, run it, look at it (docs/deploy.md).",
+    help="""One organisation's node: set it up, run it, look at it (docs/deploy.md).
+
+\b
+eris node init anna --host-directory --start-with 3
+eris node start anna/node.toml
+eris node status anna/node.toml
+""",
     no_args_is_help=True,
 )
 Settings = Annotated[Path, typer.Argument(help="The node's settings.", metavar="NODE.TOML")]
@@ -51,7 +59,10 @@ def init(
     ] = None,
     federation: Annotated[str, typer.Option(help="The federation's name.")] = "our-federation",
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 100,
-    method: Annotated[str, typer.Option(help="Method, as `eris methods` names it.")] = "eris",
+    method: Annotated[
+        str,
+        typer.Option(help="Method, as `eris methods` names it.", autocompletion=completion.methods),
+    ] = "eris",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE, a setting of the method.")
     ] = None,
@@ -61,6 +72,9 @@ def init(
     trainer: Annotated[
         str, typer.Option(help="module:function that makes the trainer.")
     ] = "my_training:make_trainer",
+    charter: Annotated[
+        Path | None, typer.Option(help="What all members agree on, as `eris plan --write` has it.")
+    ] = None,
 ) -> None:
     """Write a commented node.toml and the node's state folder.
 
@@ -69,9 +83,11 @@ def init(
 
     \b
     eris node init anna --host-directory --start-with 3
-    eris node init anna --directory hub:7400 --directory-name hub --start-with 4 --method fedavg
+    eris node init anna --directory hub:7400 --directory-name hub --method fedavg
     eris node init hub --server --host-directory --start-with 4 --method fedavg
+    eris node init anna --host-directory --charter charter.toml
     """
+    from eris.experiments.federations.charters import charter_values
     from eris.experiments.federations.processes import (
         METHOD,
         has_server,
@@ -105,6 +121,13 @@ def init(
         expected = f"nothing with {method}: every node may own shards"
         raise InvalidSetting("--server", True, expected)
     given |= chosen | (role_values(server) if served and roster is None else {})
+    if charter is not None:
+        if METHOD in chosen or start_with is not None:
+            found = f"--method {method}" if METHOD in chosen else f"--start-with {start_with}"
+            raise InvalidSetting(
+                "--charter", str(charter), f"nothing beside it that it says: {found}"
+            )
+        given |= charter_values(charter, name) | chosen
     values = {key: value for key, value in given.items() if value is not None}
     text = NodeSettings.template(name, values)
     place.mkdir(parents=True, exist_ok=True)
@@ -133,6 +156,10 @@ def start(settings: Settings) -> None:
     Stops gracefully on SIGTERM and Ctrl-C: it saves, tells the directory, and ends. Started again,
     it goes on where it was; without its disk, from its peers. Any key of node.toml can be
     overridden by the environment: ERIS_NODE_LISTEN, ERIS_OBSERVE_LOG_LEVEL, …
+
+    \b
+    eris node start anna/node.toml
+    ERIS_OBSERVE_LOG_LEVEL=debug eris node start anna/node.toml
     """
     from eris.data.cache import cache_root
     from eris.runtimes.grpc.logs import configure
@@ -147,12 +174,16 @@ def start(settings: Settings) -> None:
 @app.command()
 def status(
     settings: Settings,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show what a node does, and the federation as its directory knows it.
 
     The node is asked at observe.http of its settings; the directory over the network with this
     node's certificate, so this works while the node is down.
+
+    \b
+    eris node status anna/node.toml
+    eris node status anna/node.toml --json
     """
     from eris.runtimes.grpc.observe import node_status
     from eris.runtimes.grpc.parts import describe
@@ -174,13 +205,11 @@ def status(
             federation = asyncio.run(describe(loaded))
         except ErisError as failed:
             problems.append(str(failed))
-    if as_json:
-        whole = {"node": own, "federation": federation, "problems": problems}
-        typer.echo(json.dumps(whole, default=str))
-    else:
+    with output(as_json) as figures:
         _show(own, federation, problems)
+        figures({"node": own, "federation": federation, "problems": problems})
     if own is None and federation is None:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 def _show(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eris.cli import completion
+from eris.cli.output import JsonOption, output
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting
 from eris.data.outputs import check_file
@@ -23,12 +25,16 @@ MARK = "Written by ERIS"
 
 def report(
     names: Annotated[
-        list[str], typer.Argument(metavar="RUN…", help="Runs, or one folder of nodes.")
+        list[str],
+        typer.Argument(
+            metavar="RUN…", help="Runs, or one folder of nodes.", autocompletion=completion.runs
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="The file to write; default: beside the run.")
     ] = None,
     runs: RunsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one page about a run, about several beside each other, or about a federation of nodes.
 
@@ -46,30 +52,32 @@ def report(
     root = kept_runs(runs)
     place = Path(names[0])
     if len(names) == 1 and place.is_dir() and not (place / RECORD).is_file():
-        of_nodes(place, out)
+        of_nodes(place, out, as_json=as_json)
         return
     found = [find(name, root) for name in names]
     path = out or default_place(found)
     _check_place(path)
-    _write(of_runs(found), path)
+    _write(of_runs(found), path, as_json)
 
 
-def of_nodes(folder: Path, out: Path | None = None) -> None:
+def of_nodes(folder: Path, out: Path | None = None, *, as_json: bool = False) -> None:
     """Write the page of the nodes in a folder."""
     from eris.web.federation import StoredFederation
 
     path = out or folder / "report.html"
     _check_place(path)
-    _write(StoredFederation.at(folder).document(), path)
+    _write(StoredFederation.at(folder).document(), path, as_json)
 
 
-def _write(document: Document, path: Path) -> None:
+def _write(document: Document, path: Path, as_json: bool) -> None:
     from eris.web.page import written
 
     text = written(document).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
-    say(f"Report: {path} ({document.title}, {size(len(text))}); open it in a browser")
+    with output(as_json) as figures:
+        say(f"Report: {path} ({document.title}, {size(len(text))}); open it in a browser")
+        figures({"report": str(path), "title": document.title, "bytes": len(text)})
 
 
 def _check_place(path: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from eris.cli.audit import Tell, telling
+from eris.cli.output import Figures, JsonOption, output
 from eris.cli.run import RunsOption
 from eris.core.errors import InvalidSetting, one_of
 from eris.data.outputs import check_folder, check_picture
@@ -109,6 +113,7 @@ def reproduce(
         typer.Option(help="enccluster-table3-cifar100: the folder of your own CIFAR-100."),
     ] = None,
     runs: RunsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Run an experiment of the papers and print its figures beside the paper's.
 
@@ -120,6 +125,7 @@ def reproduce(
     eris reproduce mnist --seeds 3
     eris reproduce audit-mnist --seeds 1
     eris reproduce eavesdropper --seeds 1 --quick
+    eris reproduce sparse --seeds 3 --json
     """
     images = ("torch", "skimage") if name == EAVESDROPPER else ("torch",)
     needed = (*AUDIT, "sklearn") if name in (BOUNDS, CLUSTERS) else AUDIT
@@ -153,36 +159,54 @@ def reproduce(
     for key, value in given.items():
         if value and name not in NARROWED[key]:
             raise InvalidSetting(key, value, f"none: only {', '.join(NARROWED[key])} have it")
-    numbers = list(range(first_seed, first_seed + seeds))
-    if name in audits:
-        _audits(audits[name], numbers, root, picture, console)
-    elif name in ENCCLUSTER:
-        own = None if path is None else str(path)
-        experiment = adapted(ENCCLUSTER[name], quick=quick, path=own)
-        _runs(experiment, numbers, root, picture, console, enccluster_table)
-    elif name in trained:
-        _runs(trained[name], numbers, root, picture, console, experiments.table)
-    elif name in PROGRAMS:
-        for seed in numbers:
-            importlib.import_module(PROGRAMS[name]).main(["--seed", str(seed), *narrowed])
-    elif name in KEPT:
-        chosen_attack = [] if attack is None else ["--attack", attack]
-        less = ["--quick"] if quick else []
-        for seed in numbers:
-            module = importlib.import_module(KEPT[name])
-            given_seed = ["--seed", str(seed), "--runs", str(root)]
-            module.main([*given_seed, *chosen_attack, *narrowed, *less])
-    elif name in SEEDED:
-        which = ["--seeds", str(seeds), "--first-seed", str(first_seed)]
-        importlib.import_module(SEEDED[name]).main([*which, "--runs", str(root), *narrowed])
-    elif name in HURRIED:
-        less = ["--quick"] if quick else []
-        for seed in numbers:
-            module = importlib.import_module(HURRIED[name])
-            module.main(["--seed", str(seed), "--runs", str(root), *less])
-    else:
-        known = (*trained, *audits, *PROGRAMS, *KEPT, *SEEDED, *HURRIED)
+    known = (*trained, *audits, *PROGRAMS, *KEPT, *SEEDED, *HURRIED)
+    if name not in known:
         raise InvalidSetting("experiment", name, one_of(known, name))
+    if as_json and name == EAVESDROPPER:
+        expected = "none: its figures are files in runs/eavesdropper"
+        raise InvalidSetting("--json", name, expected)
+    numbers = list(range(first_seed, first_seed + seeds))
+    with output(as_json) as figures:
+        if name in audits:
+            _audits(audits[name], numbers, root, picture, console, figures)
+        elif name in ENCCLUSTER:
+            own = None if path is None else str(path)
+            experiment = adapted(ENCCLUSTER[name], quick=quick, path=own)
+            _runs(experiment, numbers, root, picture, console, enccluster_table, figures)
+        elif name in trained:
+            _runs(trained[name], numbers, root, picture, console, experiments.table, figures)
+        else:
+            less = ["--quick"] if quick else []
+            chosen_attack = [] if attack is None else ["--attack", attack]
+            lines = []
+            for given_options in _options(name, numbers, root):
+                called = [*given_options, *chosen_attack, *narrowed, *less]
+                lines += _program(name, called, as_json=as_json)
+            figures({"experiment": name, "seeds": numbers, "figures": lines})
+
+
+def _options(name: str, seeds: Sequence[int], root: Path) -> list[list[str]]:
+    """How a program is called: once a seed, or once for all; most keep what they found."""
+    if name in SEEDED:
+        all_seeds = ["--seeds", str(len(seeds)), "--first-seed", str(seeds[0])]
+        return [[*all_seeds, "--runs", str(root)]]
+    kept = [] if name in PROGRAMS else ["--runs", str(root)]
+    return [["--seed", str(seed), *kept] for seed in seeds]
+
+
+def _program(name: str, options: list[str], *, as_json: bool) -> list[dict[str, Any]]:
+    """Call an experiment that is a program of its own; its lines of JSON, if they are wanted."""
+    main = importlib.import_module({**PROGRAMS, **KEPT, **SEEDED, **HURRIED}[name]).main
+    if not as_json:
+        main(options)
+        return []
+    said = io.StringIO()
+    try:
+        with redirect_stdout(said):
+            main(options)
+    finally:
+        sys.stderr.write(said.getvalue())
+    return [json.loads(line) for line in said.getvalue().splitlines() if line.startswith('{"')]
 
 
 def _runs(
@@ -192,12 +216,14 @@ def _runs(
     picture: Path | None,
     console: Console,
     table: Callable[[Experiment, Mapping[str, Sequence[Run]]], Table],
+    figures: Figures,
 ) -> None:
     """Tables of accuracy and bytes."""
     from eris.experiments.runs import reproduce as experiments
     from eris.experiments.runs.progress import shown_on
 
     done = experiments.reproduce(experiment, seeds, root, shown_on(console))
+    figures({"seeds": list(seeds), **experiments.document(experiment, done)})
     console.print(*parts(table(experiment, done), console))
     base = ", ".join(f"{key} {value}" for key, value in experiment.base.items())
     told = f"Seeds {seeds[0]} to {seeds[-1]}; {base}. Mean ± deviation over the seeds."
@@ -225,8 +251,9 @@ def _runs(
 
 
 def _audits(
-    table: AuditTable, seeds: Sequence[int], root: Path, picture: Path | None, console: Console
-) -> None:
+    table: AuditTable, seeds: Sequence[int], root: Path, picture: Path | None, console: Console,
+    figures: Figures,
+) -> None:  # fmt: skip
     """Tables of what was given away; every row is trained and audited as it trains."""
     from eris.experiments.audits import tables as audit_tables
 
@@ -237,6 +264,11 @@ def _audits(
             return bars.enter_context(telling(console, label))
 
         outcomes = audit_tables.audited(table, seeds, root, begin)
+    rows = [
+        {"label": row.label, "paper": row.paper, **audit_tables.line(outcomes[row.label])}
+        for row in table.rows
+    ]
+    figures({"experiment": table.name, "title": table.title, "seeds": list(seeds), "rows": rows})
     widened(console, WIDTH)
     console.print(*parts(table.shown(outcomes), console))
     first = next(iter(outcomes.values()))[0]["about"]

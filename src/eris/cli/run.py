@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from eris.cli.exits import FAILED, INTERRUPTED
+from eris.cli.output import Figures, JsonOption, output
 from eris.core.errors import InvalidSetting
 from eris.core.toml import Kind, unwrapped
 from eris.experiments.figures import say
@@ -22,7 +24,6 @@ from eris.experiments.runs.recipe import Recipe
 from eris.experiments.runs.store import Run, find, kept_runs, runs_root
 from eris.tables import Table, parsed, settings_of, subtables
 
-FAILED, INTERRUPTED = 1, 130
 RunsOption = Annotated[
     Path | None, typer.Option("--runs", help="Folder of all runs; $ERIS_RUNS, else runs.")
 ]
@@ -35,8 +36,12 @@ Stop it with Ctrl-C, or kill it, and go on with --resume to the same bits.
 \b
 eris run --data mnist --clients 50 --samples 16 --set kept_fraction=0.05 \\
   --rounds 120 --momentum 0.9 --name mnist-eris
+eris run --data digits --set compressor=qsgd:16 --name quantised
+eris run --trainer my_training:make_trainer --clients 5 \\
+  --set trainer.learning_rate=0.2
 eris run recipe.toml --seed 1 --name second
 eris run --resume mnist-eris
+eris run --data digits --rounds 5 --json | jq .metrics.accuracy
 """
 
 
@@ -84,12 +89,22 @@ def run(
     ] = None,
     resume: Annotated[str | None, typer.Option(help="Go on with this run.")] = None,
     runs: RunsOption = None,
+    as_json: JsonOption = False,
     **given: Any,
 ) -> None:
     """What ``eris run`` does."""
+    with output(as_json) as figures:
+        _tell(_trained(recipe, set_ or [], resume, runs, given), figures)
+
+
+def _trained(
+    recipe: Path | None, settings: list[str], resume: str | None, runs: Path | None,
+    given: dict[str, Any],
+) -> Run:  # fmt: skip
+    """The run, after as many rounds as it came to."""
     console = Console(markup=False, highlight=False)
     root = runs_root(runs)
-    values = _values(given, set_ or [])
+    values = _values(given, settings)
     wanted = _recipe(recipe, values)
     found = None if resume is None else find(resume, kept_runs(runs))
     need_for(wanted if found is None else found.recipe)
@@ -98,13 +113,12 @@ def run(
         from eris.experiments.runs.progress import shown_on
 
         if found is None:
-            done = runner.start(wanted, root, shown_on(console))
+            return runner.start(wanted, root, shown_on(console))
         else:
             changed = None if recipe is None and not values else wanted
             if changed is not None and recipe is None:
                 changed = found.recipe.changed(values)
-            done = runner.resume(found, shown_on(console), changed)
-    _tell(done)
+            return runner.resume(found, shown_on(console), changed)
 
 
 def _recipe(path: Path | None, values: dict[str, Any]) -> Recipe:
@@ -151,15 +165,18 @@ def _annotation(flag: str, key: str, item: Field[Any], kind: Kind) -> Any:
     return Annotated[str | None, typer.Option(f"--{flag}", metavar=metavar, **told)]
 
 
-def _tell(run: Run) -> None:
+def _tell(run: Run, figures: Figures) -> None:
     """How it ended; a run that was stopped says how to go on."""
+    from eris.experiments.runs.documents import summarised
     from eris.experiments.runs.progress import described
     from eris.experiments.runs.report import Summary
 
     summary = Summary.of(run)
+    resuming = {} if run.over else {"resume": run.resuming()}
+    figures({**summarised(run), **resuming})
     if run.state == "finished":
-        figures = described(summary.metrics)
-        say(f"{run.path}: finished, {summary.done} rounds  {figures}")
+        last = described(summary.metrics)
+        say(f"{run.path}: finished, {summary.done} rounds  {last}")
         return
     if run.state == "failed":
         say(f"{run.path}: failed, {summary.done} rounds: {run.about['error']}")

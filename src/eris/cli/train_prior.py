@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from eris.cli.output import JsonOption, output
 from eris.data import cache_root
 from eris.experiments.figures import say
 from eris.experiments.runs.extras import need
@@ -30,6 +31,7 @@ def train_prior(
     force: Annotated[
         bool, typer.Option("--force", help="Train anew, also where the network is there.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train the network that an attack brings along, on data that no client trains on.
 
@@ -51,16 +53,20 @@ def train_prior(
     from eris.training.torch import single_threaded
 
     recipe, cache = recipe_of(kind, data), cache_root()
-    if recipe.path(cache).exists() and not force:
-        _describe(recipe, load(recipe, cache))
-        say(f"There already (train it anew with --force): {recipe.path(cache)}")
-        return
-    began = time.process_time()
-    with single_threaded(), _telling(Console(), f"{kind} on {data}") as tell:
-        made = trained(recipe, tell)
-    path = store(recipe, made, cache)
-    _describe(recipe, made)
-    say(f"Trained in {duration(time.process_time() - began)} of CPU: {path}")
+    with output(as_json) as figures:
+        if recipe.path(cache).exists() and not force:
+            made, path = load(recipe, cache), recipe.path(cache)
+            _describe(recipe, made)
+            say(f"There already (train it anew with --force): {path}")
+        else:
+            began = time.process_time()
+            with single_threaded(), _telling(Console(), f"{kind} on {data}") as tell:
+                made = trained(recipe, tell)
+            path = store(recipe, made, cache)
+            _describe(recipe, made)
+            say(f"Trained in {duration(time.process_time() - began)} of CPU: {path}")
+        figures({"kind": kind, "data": data, "path": str(path), "recipe": recipe.digest(),
+                 "figures": dict(made.figures)})  # fmt: skip
 
 
 def _describe(recipe: PriorRecipe, made: TrainedPrior) -> None:
