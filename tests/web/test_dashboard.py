@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from functools import partial
@@ -14,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from eris.cli import exits
 from eris.core.errors import ErisError, InvalidSetting
 from eris.runtimes.grpc.observe import NodeState, StatusServer
 from eris.web.nodes import WatchedNodes
@@ -55,6 +60,8 @@ def test_runs_are_listed_and_each_has_a_page(eris: Eris, tmp_path: Path) -> None
         assert page["title"] == "one"
         assert page["links"] == [{"text": "All runs", "href": "/"}]
         assert shown(get(port, "/runs/one+two")[2])["title"] == "one and two"
+        ways = page["sections"][-1]["blocks"][0]["rows"]
+        assert [row[0] for row in ways] == [{"text": "beside two", "href": "/runs/one+two"}]
 
 
 def test_what_is_stored_later_comes_as_an_event(eris: Eris, tmp_path: Path) -> None:
@@ -128,7 +135,8 @@ def test_a_run_half_written_does_not_stop_the_list(eris: Eris, tmp_path: Path) -
 def test_nodes_by_what_they_say_of_themselves() -> None:
     states = {
         name: NodeState(name=name, phase="training", ready=name != "ben", reason="catching up",
-                        round=round, epoch=2, members=3, bytes_sent={"x": 5}).mapping()
+                        round=round, epoch=2, members=3, bytes_sent={"x": 5},
+                        evaluated={"accuracy": round / 10, "samples": 3.0}).mapping()
         | {"owners": ["anna", None, "cleo"], "rounds": 40}
         for name, round in (("anna", 9), ("ben", 3), ("cleo", 9))
     }  # fmt: skip
@@ -140,6 +148,10 @@ def test_nodes_by_what_they_say_of_themselves() -> None:
     assert facts["nodes that answer"] == "3 of 3"
     assert facts["round"] == "9 of 40"
     assert facts["stragglers"] == "ben"
+    assert facts["accuracy"] == "0.7"
+    accuracy = document.data()["sections"][0]["blocks"][2]
+    assert accuracy["title"] == "accuracy"
+    assert accuracy["series"][0]["points"] == [pytest.approx([9, 0.7])]
     assert document.alerts == ["ben is not ready: catching up"]
     for server in servers[1:]:
         server.stop()
@@ -166,6 +178,22 @@ def test_traffic_is_what_moved_between_two_looks() -> None:
     assert len(points) == 2
     assert points[0][1] > 0
     assert points[1][1] is None  # it started again
+
+
+def test_ctrl_c_ends_it_while_somebody_looks_in_one_breath(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "eris.cli.main", "dashboard", "--listen", ":0", "--runs"]
+    with subprocess.Popen(
+        [*command, str(tmp_path)], env={**os.environ, "PYTHONUNBUFFERED": "1"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        with urllib.request.urlopen(f"{address}events?page=/", timeout=60) as news:
+            assert _event(news)["title"] == "Runs"
+            process.send_signal(signal.SIGINT)
+            _, wrong = process.communicate()
+    assert process.returncode == exits.INTERRUPTED
+    assert wrong == ""
 
 
 def test_a_port_in_use_is_one_line(eris: Eris) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eris.runtimes.grpc.journal import Journal
+from eris.web import leaks
 from eris.web.blocks import Block, Curves, Document, Section, Series
 from eris.web.federation import StoredFederation
 from eris.web.page import embedded, written
@@ -116,6 +117,39 @@ def test_runs_beside_each_other_with_the_front_of_those_audited(eris: Eris, tmp_
     assert ["seed", "3", "3", "5"] in blocks["Where they differ"]["rows"]
 
 
+def test_an_audit_by_any_attack_is_shown_with_its_tables_and_pictures(
+    eris: Eris, tmp_path: Path
+) -> None:
+    assert eris(*RUN, "--name", "one", "--record", "--steps", "1", "--batch-size", "0") == 0
+    assert eris("audit", "one", "--attack", "cosine", "--iterations", "2") == 0
+    assert eris("report", "one") == 0
+    blocks = page(tmp_path / "runs/one/report.html").blocks()
+    stored = json.loads((tmp_path / "runs/one/audit.json").read_text(encoding="utf-8"))
+    (name,) = [key for key in stored if key.startswith("reconstruction")]
+    table = blocks[name[0].upper() + name[1:]]
+    assert [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]] == stored[name]
+    assert [caption for caption, _ in blocks["Pictures of the audit"]["images"]] == ["cosine"]
+    assert "Every observer and score" not in blocks  # nobody was asked about members
+
+
+def test_scores_of_candidates_of_whom_nothing_is_known_are_an_audit_too(tmp_path: Path) -> None:
+    figures = {"about": {}, "scores": [], "exposed": [{"observer": "a", "coordinates": 3}]}
+    (tmp_path / "audit.json").write_text(json.dumps(figures), encoding="utf-8")
+    found = leaks.read(tmp_path)
+    assert found is not None
+    assert leaks.worst(found) is None
+    assert leaks.blocks(tmp_path, found) == []
+
+
+def test_pictures_that_are_too_large_for_a_page_are_named(tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    for name, size in (("a", leaks.MOST_PICTURES + 1), ("b", 10)):
+        (tmp_path / "audit" / f"{name}.png").write_bytes(b"." * size)
+    (block,) = leaks.blocks(tmp_path, {"findings": []})
+    assert [caption for caption, _ in _of(block, "images")] == ["b"]
+    assert "a.png" in block.note
+
+
 def test_a_federation_from_its_journals(tmp_path: Path) -> None:
     for name, model in (("anna", "ab"), ("ben", "ab")):
         with _journal(tmp_path, name) as journal:
@@ -127,6 +161,7 @@ def test_a_federation_from_its_journals(tmp_path: Path) -> None:
             for round in (1, 2, 3):
                 journal.write("began", round=round)
                 journal.write("trained", round=round, metrics={"loss": 1 / round}, samples=3)
+                journal.write("evaluated", round=round, metrics={"accuracy": round / 4})
                 journal.write("round", round=round, seconds=0.5, included=1.0, sent=10 * round,
                               received=7, seen=0.25)  # fmt: skip
             journal.write("result", round=3, segment=[0, 0], withheld=True)
@@ -137,6 +172,8 @@ def test_a_federation_from_its_journals(tmp_path: Path) -> None:
     assert spans == [("shard 0", 1, 3, "anna"), ("shard 0", 3, 4, "ben"), ("shard 1", 1, 4, "ben")]
     sent = {one.name: one.points for one in _of(blocks["Bytes sent"], "series")}
     assert sent["anna"] == [(1, 10), (2, 20), (3, 30)]
+    said = {one.name: one.points for one in _of(blocks["accuracy"], "series")}
+    assert said["ben"] == [(1, 0.25), (2, 0.5), (3, 0.5)]  # the last of when it had finished
     assert ("models at the end", "the same at all 2 (SHA-256 ab…)") in document.facts
     told = [row[2] for row in _of(blocks["Events"], "rows")]
     assert "round 3: segment [0, 0] is withheld" in told

@@ -54,17 +54,17 @@ class Curves(Block):
     series: Sequence[Series] = ()
     levels: Sequence[tuple[str, float]] = ()
     """Named values to compare with, drawn across."""
+    zero: bool = False
+    """Whether the axis begins at 0, so that a small change looks small."""
 
 
 @dataclass(frozen=True)
 class Spot:
-    """A named point, with the interval of its height where there is one."""
+    """A named point."""
 
     name: str
     x: float
     y: float
-    low: float | None = None
-    high: float | None = None
     group: str = ""
 
 
@@ -77,6 +77,25 @@ class Spots(Block):
     y: str = ""
     marks: Sequence[Spot] = ()
     front: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Range:
+    """A named value, with its interval where there is one."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Ranges(Block):
+    """Values below each other, a row a name."""
+
+    kind: ClassVar[str] = "ranges"
+    x: str = ""
+    ranges: Sequence[Range] = ()
     levels: Sequence[tuple[str, float]] = ()
 
 

@@ -14,6 +14,7 @@ from eris.experiments.federations.outcome import Figures
 from eris.experiments.runs.progress import size
 from eris.runtimes.grpc.journal import read
 from eris.web.blocks import Block, Curves, Document, Listing, Section, Series, Spans
+from eris.web.nodes import NO_METRICS
 from eris.web.runs import spans
 
 JOURNAL = Path("state", "journal.jsonl")
@@ -121,21 +122,46 @@ class StoredFederation:
             for name, notes in self.journals.items()
         ]  # fmt: skip
         blocks: list[Block] = [
-            Curves("Seconds a round", "Stragglers stand out.", x="round", y="s",
+            *self._evaluations(),
+            Curves("Seconds a round", "Stragglers stand out.", x="round", y="s", zero=True,
                   series=series("seconds")),
-            Curves("Bytes sent", x="round", y="bytes", series=series("sent")),
-            Curves("Bytes received", x="round", y="bytes", series=series("received")),
+            Curves("Bytes sent", x="round", y="bytes", zero=True, series=series("sent")),
+            Curves("Bytes received", x="round", y="bytes", zero=True, series=series("received")),
         ]  # fmt: skip
         if self.gossips:
             blocks.append(Curves("Neighbours' shares that came in time", x="round", y="shares",
-                                 series=series("mixed")))  # fmt: skip
+                                 zero=True, series=series("mixed")))  # fmt: skip
         else:
             blocks.append(Curves("Share of the clients in the results", x="round", y="share",
-                                 series=series("included"), levels=[("all", 1.0)]))  # fmt: skip
+                                 zero=True, series=series("included"),
+                                 levels=[("all", 1.0)]))  # fmt: skip
         if any(one.points for one in losses):
             blocks.insert(0, Curves("Training loss", "Each node on its own samples.", x="round",
                                    y="loss", series=losses))  # fmt: skip
         return Section("Rounds", blocks)
+
+    def _evaluations(self) -> list[Block]:
+        """What the nodes' trainers said of the model, a plot a metric."""
+        said = {
+            name: {note["round"]: note["metrics"] for note in notes
+                   if note["event"] in ("evaluated", "finished")}
+            for name, notes in self.journals.items()
+        }  # fmt: skip
+        metrics = sorted({key for one in said.values() for found in one.values() for key in found})
+
+        def series(key: str) -> list[Series]:
+            return [
+                Series(name, [(round, found[key]) for round, found in sorted(one.items())
+                              if isinstance(found.get(key), int | float)])
+                for name, one in said.items()
+            ]  # fmt: skip
+
+        note = "The federation's model, as each node's trainer finds it."
+        return [
+            Curves(key, note, x="round", y=key, series=series(key))
+            for key in metrics
+            if key not in NO_METRICS
+        ]
 
     def _events(self) -> Section:
         found = [

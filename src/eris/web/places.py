@@ -21,6 +21,8 @@ from eris.web.runs import of_runs
 
 FRESH = 0.8
 """Seconds for which a document is not made again, however many look at it."""
+MOST_OTHERS = 20
+"""Runs that a page offers to be compared with, the newest."""
 HOME = Way("All runs", "/")
 
 
@@ -56,10 +58,25 @@ class Places:
         # A name is that of a folder in the root, and leads nowhere else.
         if all(name and name not in (".", "..") and "/" not in name for name in names):
             if kind == "runs":
-                return lambda: of_runs([find(name, self.root) for name in names])
+                return lambda: self._runs(names)
             if kind == "federations" and len(names) == 1:
                 return lambda: StoredFederation.at(self.root / names[0]).document()
         raise InvalidSetting("page", path, "/, /runs/NAME, /runs/ONE+OTHER or /federations/NAME")
+
+    def _runs(self, names: Sequence[str]) -> Document:
+        found = of_runs([find(name, self.root) for name in names])
+        others = [run for run in all_runs(self.root) if isinstance(run, Run)]
+        others = sorted((run for run in others if run.name not in names),
+                        key=lambda run: str(run.about["started"]), reverse=True)  # fmt: skip
+        if not others:
+            return found
+        rows = [
+            (Way(f"beside {run.name}", f"/runs/{'+'.join(map(quote, [*names, run.name]))}"),
+             run.about["started"])
+            for run in others[:MOST_OTHERS]
+        ]  # fmt: skip
+        listing = Listing("Beside another run", columns=("compare", "started"), rows=rows)
+        return replace(found, sections=[*found.sections, Section("Compare", [listing])])
 
     def _ways(self, path: str) -> list[Way]:
         return [Way("Nodes", "/nodes")] if self._nodes is not None and path != "/nodes" else []

@@ -96,7 +96,10 @@ def of_several(runs: Sequence[Run]) -> Document:
         Section("Settings", [Listing("Where they differ", columns=("setting", *names), rows=[
             (key, *values) for key, values in differing])]),
     ]  # fmt: skip
-    facts = [(run.name, described(Summary.of(run).metrics) or run.state) for run in runs]
+    facts = [
+        (run.name, described(Summary.of(run).metrics).replace("  ", ", ") or run.state)
+        for run in runs
+    ]
     return Document(" and ".join(names), f"{len(runs)} runs side by side", facts, sections)
 
 
@@ -114,7 +117,7 @@ def _training(run: Run, lines: Sequence[Line]) -> Section:
         if name == "loss":
             series.append(Series("clients on their own", _column(lines, "client_loss")))
         blocks.append(Curves(name, x="round", y=name, series=series))
-    blocks.append(Curves("Time a round", x="round", y="seconds",
+    blocks.append(Curves("Time a round", x="round", y="seconds", zero=True,
                         series=[Series("seconds", _column(lines, "seconds"))]))  # fmt: skip
     return Section("Training", blocks)
 
@@ -134,9 +137,10 @@ def _traffic(lines: Sequence[Line]) -> Section:
     ]
     return Section("Communication", [
         Curves("Bytes a client and round", "Encoded messages, not formulas.", x="round", y="bytes",
-              series=ways),
-        Curves("Bytes sent by all, by kind of message", x="round", y="bytes", series=by_kind),
-        Curves("The busiest member", "Sent and received together.", x="round", y="bytes",
+              zero=True, series=ways),
+        Curves("Bytes sent by all, by kind of message", x="round", y="bytes", zero=True,
+              series=by_kind),
+        Curves("The busiest member", "Sent and received together.", x="round", y="bytes", zero=True,
               series=[Series("busiest", _column(lines, "busiest"))]),
     ])  # fmt: skip
 
@@ -192,11 +196,12 @@ def _faults(run: Run, lines: Sequence[Line]) -> Section:
     shares = [(line["round"], line["included"]) for line in lines]
     if any(share is not None for _, share in shares):
         blocks.append(Curves("Share of the clients in the results", x="round", y="share",
-                            series=[Series("included", shares)], levels=[ALL]))  # fmt: skip
+                            zero=True, series=[Series("included", shares)],
+                            levels=[ALL]))  # fmt: skip
     refused = [(line["round"], line["refused"]) for line in lines]
     if any(count for _, count in refused):
         blocks.append(Curves("Contributions that were refused", x="round", y="messages",
-                            series=[Series("refused", refused)]))  # fmt: skip
+                            zero=True, series=[Series("refused", refused)]))  # fmt: skip
     last: dict[int, list[Line]] = defaultdict(list)
     for line in run.clients():
         last[line["client"]].append(line)
@@ -220,7 +225,8 @@ def _leaks(run: Run) -> Section:
         )
         return Section(title, [], f"Not audited. `{command}` is the next step.")
     about = audit.get("about", {})
-    note = f"{about.get('canaries', NOTHING)} canaries; method {about.get('method', NOTHING)}."
+    canaries = f"{about['canaries']} canaries; " if "canaries" in about else ""
+    note = f"{canaries}method {about.get('method', NOTHING)}."
     return Section(title, leaks.blocks(run.path, audit), note)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import quote
 
 from starlette.applications import Starlette
@@ -36,17 +36,22 @@ HEADERS = {
 }
 
 
-def application(places: Places, hosts: list[str], token: str | None, every: float) -> Starlette:
-    """The dashboard; ``hosts`` are the names it may be called by."""
-    entrance = _Entrance(places, token, every)
+def application(
+    places: Places, hosts: list[str], token: str | None, every: float, ends: Callable[[], bool]
+) -> Starlette:
+    """The dashboard; ``hosts`` are the names it may be called by, and pages are left alone once it
+    ``ends``."""
+    entrance = _Entrance(places, token, every, ends)
     routes = [Route("/events", entrance.events), Route("/{path:path}", entrance.page)]
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     return Starlette(routes=routes, middleware=[guard])
 
 
 class _Entrance:
-    def __init__(self, places: Places, token: str | None, every: float) -> None:
-        self._places, self._token, self._every = places, token, every
+    def __init__(
+        self, places: Places, token: str | None, every: float, ends: Callable[[], bool]
+    ) -> None:
+        self._places, self._token, self._every, self._ends = places, token, every, ends
 
     async def page(self, request: Request) -> Response:
         """A page, or why there is none."""
@@ -79,7 +84,7 @@ class _Entrance:
 
     async def _news(self, request: Request, path: str) -> AsyncIterator[str]:
         last = b""
-        while not await request.is_disconnected():
+        while not (self._ends() or await request.is_disconnected()):
             try:
                 document = await run_in_threadpool(self._places.document, path)
                 text = json.dumps(document.data(), ensure_ascii=False, allow_nan=False)

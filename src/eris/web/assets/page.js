@@ -2,8 +2,8 @@
 // Draws a document (eris/web/blocks.py): sections of blocks, each of them data alone. Every plot can be
 // saved as SVG, PNG and CSV; series are switched on and off by their names in the legend.
 (() => {
-  const SVG = "http://www.w3.org/2000/svg", WIDTH = 560, HEIGHT = 300, COLOURS = 8;
-  const EDGE = { left: 58, right: 14, top: 10, bottom: 40 };
+  const SVG = "http://www.w3.org/2000/svg", WIDTH = 440, HEIGHT = 260, COLOURS = 8;
+  const EDGE = { left: 54, right: 14, top: 12, bottom: 38 };
   const hidden = new Set();  // "block/series" that the reader switched off
 
   const make = (space, name, attributes, children) => {
@@ -17,6 +17,8 @@
   const html = (name, attributes, children) => make(null, name, attributes, children);
   const svg = (name, attributes, children) => make(SVG, name, attributes, children);
   const colour = index => "c" + (index % COLOURS);
+  const dashed = index => index >= COLOURS ? " dashed" : "";  // of more lines than there are colours
+  const prose = text => text.split("`").map((part, index) => index % 2 ? html("code", {}, part) : part);
   const number = value => {
     if (value === null || value === undefined) return "–";
     if (typeof value !== "number") return String(value);
@@ -33,13 +35,15 @@
     for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-9; at += step) found.push(Math.abs(at) < step * 1e-9 ? 0 : at);
     return found;
   };
-  const range = values => {
+  const range = (values, zero) => {
     let low = Infinity, high = -Infinity;
     for (const value of values) if (value !== null) { low = Math.min(low, value); high = Math.max(high, value); }
     if (low > high) return [0, 1];
-    if (low === high) { const room = Math.abs(low) / 10 || 1; return [low - room, high + room]; }
+    const above = low >= 0;
+    if (zero && above) low = 0;
+    if (low === high) { const room = Math.abs(low) / 10 || 1; return [above ? Math.max(0, low - room) : low - room, high + room]; }
     const room = (high - low) * 0.04;
-    return [low >= 0 && low < room ? 0 : low - room, high + room];
+    return [above && low < room ? 0 : low - room, high + room];
   };
   const short = value => {
     const size = Math.abs(value);
@@ -48,22 +52,22 @@
     if (size >= 1e4) return number(value / 1e3) + " k";
     return number(value);
   };
-  const frame = (block, xs, ys, height = HEIGHT) => {
-    const [x0, x1] = range(xs), [y0, y1] = ys ? range(ys) : [0, 1];
+  const frame = (block, xs, ys, height = HEIGHT, left = EDGE.left) => {
+    const [x0, x1] = range(xs), [y0, y1] = ys ? range(ys, block.zero) : [0, 1];
     const right = WIDTH - EDGE.right, bottom = height - EDGE.bottom;
     const at = (value, from, to, start, stop) => start + (value - from) / (to - from) * (stop - start);
-    const x = value => at(value, x0, x1, EDGE.left, right), y = value => at(value, y0, y1, bottom, EDGE.top);
+    const x = value => at(value, x0, x1, left, right), y = value => at(value, y0, y1, bottom, EDGE.top);
     const parts = [];
     for (const tick of ticks(x0, x1, block.x === "round")) parts.push(
       svg("line", { class: "rule", x1: x(tick), x2: x(tick), y1: EDGE.top, y2: bottom }),
       svg("text", { class: "tick", x: x(tick), y: bottom + 15, "text-anchor": "middle" }, short(tick)));
     for (const tick of ys ? ticks(y0, y1) : []) parts.push(
-      svg("line", { class: "rule", x1: EDGE.left, x2: right, y1: y(tick), y2: y(tick) }),
-      svg("text", { class: "tick", x: EDGE.left - 6, y: y(tick) + 4, "text-anchor": "end" }, short(tick)));
-    for (const [name, value] of block.levels || []) if (value >= y0 && value <= y1) parts.push(
-      svg("line", { class: "level", x1: EDGE.left, x2: right, y1: y(value), y2: y(value) }),
+      svg("line", { class: "rule", x1: left, x2: right, y1: y(tick), y2: y(tick) }),
+      svg("text", { class: "tick", x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, short(tick)));
+    for (const [name, value] of ys && block.levels || []) if (value >= y0 && value <= y1) parts.push(
+      svg("line", { class: "level", x1: left, x2: right, y1: y(value), y2: y(value) }),
       svg("text", { class: "tick", x: right - 2, y: y(value) - 4, "text-anchor": "end" }, name));
-    parts.push(svg("text", { class: "tick", x: (EDGE.left + right) / 2, y: height - 6, "text-anchor": "middle" }, block.x || ""));
+    parts.push(svg("text", { class: "tick", x: (left + right) / 2, y: height - 6, "text-anchor": "middle" }, block.x || ""));
     if (ys) parts.push(svg("text", { class: "tick", transform: `translate(13 ${(EDGE.top + bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, block.y || ""));
     const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": `${block.title}: ${block.y || ""} by ${block.x || ""}` }, parts);
     return { root, x, y, right, bottom };
@@ -72,18 +76,20 @@
   // -- what the pointer and the keyboard ask for ----------------------------------------------------
   const tip = html("div", { class: "tip", hidden: true, role: "status" });
   const tell = (node, text) => {
-    const show = event => {
-      tip.textContent = text; tip.hidden = false;
-      const box = node.getBoundingClientRect();
-      tip.style.left = `${Math.min(window.scrollX + box.right + 6, window.scrollX + innerWidth - 240)}px`;
-      tip.style.top = `${window.scrollY + box.top - 6}px`;
-      event.stopPropagation();
-    };
-    for (const one of ["mouseenter", "focus"]) node.addEventListener(one, show);
-    for (const one of ["mouseleave", "blur"]) node.addEventListener(one, () => { tip.hidden = true; });
-    node.append(svg("title", {}, text));
+    node.setAttribute("data-tip", text);
+    if (node.hasAttribute("tabindex")) node.setAttribute("aria-label", text);
     return node;
   };
+  for (const one of ["mouseover", "focusin"]) document.addEventListener(one, event => {  // one for all: marks come and go
+    const node = event.target.closest("[data-tip]");
+    tip.hidden = node === null;
+    if (node === null) return;
+    const box = node.getBoundingClientRect();
+    tip.textContent = node.getAttribute("data-tip");
+    tip.style.left = `${Math.min(window.scrollX + box.right + 6, window.scrollX + innerWidth - 240)}px`;
+    tip.style.top = `${window.scrollY + box.top - 6}px`;
+  });
+  document.addEventListener("focusout", () => { tip.hidden = true; });
   const legend = (block, names, redraw) => html("ul", { class: "keys" }, names.map((name, index) => {
     const key = `${block.title}/${name}`;
     const press = event => {
@@ -105,8 +111,10 @@
       for (const one of shown) {
         let path = "", pen = "M";
         for (const [px, py] of one.points) if (py === null) pen = "M"; else { path += `${pen}${x(px).toFixed(1)} ${y(py).toFixed(1)}`; pen = "L"; }
-        root.append(svg("path", { class: `line ${colour(one.index)}`, d: path }));
-        if (points.length <= 400) for (const [px, py] of one.points) if (py !== null)
+        // Lines that lie on each other are seen both: of few, the earlier one is the wider.
+        const wide = shown.length < 4 ? ` wide${shown.length - 1 - shown.indexOf(one)}` : "";
+        root.append(svg("path", { class: `line ${colour(one.index)}${dashed(one.index)}${wide}`, d: path }));
+        if (points.length <= 240) for (const [px, py] of one.points) if (py !== null)
           root.append(tell(svg("circle", { class: `fill ${colour(one.index)}`, cx: x(px), cy: y(py), r: 3 }), `${one.name}: ${block.x} ${number(px)}, ${block.y} ${number(py)}`));
       }
       plot.replaceChildren(root);
@@ -115,28 +123,41 @@
     return [plot, block.series.length > 1 ? html("div", { class: "scroll few" }, legend(block, block.series.map(one => one.name), redraw)) : []];
   };
   const marks = block => {
-    const { root, x, y } = frame(block, block.marks.map(m => m.x), [...block.marks.flatMap(m => [m.y, m.low, m.high]), ...block.levels.map(l => l[1])].filter(v => v !== null));
+    const { root, x, y } = frame(block, block.marks.map(m => m.x), block.marks.map(m => m.y));
     const groups = [...new Set(block.marks.map(m => m.group))];
     const front = block.marks.filter(m => block.front.includes(m.name)).sort((a, b) => a.x - b.x);
     if (front.length > 1) root.append(svg("path", { class: "level", fill: "none", d: "M" + front.map(m => `${x(m.x)} ${y(m.y)}`).join("L") }));
     for (const mark of block.marks) {
-      const own = colour(groups.indexOf(mark.group));
-      if (mark.low !== null) root.append(svg("line", { class: `whisker ${own}`, x1: x(mark.x), x2: x(mark.x), y1: y(mark.low), y2: y(mark.high) }));
-      const text = `${mark.name}: ${block.x} ${number(mark.x)}, ${block.y} ${number(mark.y)}` + (mark.low === null ? "" : ` (${number(mark.low)} to ${number(mark.high)})`);
-      root.append(tell(svg("circle", { class: `fill ${own}`, cx: x(mark.x), cy: y(mark.y), r: 5, tabindex: 0 }), text));
-      if (block.marks.length <= 20) root.append(svg("text", { class: "tick", x: x(mark.x) + 8, y: y(mark.y) - 6 }, mark.name));
+      root.append(tell(svg("circle", { class: `fill ${colour(groups.indexOf(mark.group))}`, cx: x(mark.x), cy: y(mark.y), r: 5, tabindex: 0 }),
+        `${mark.name}: ${block.x} ${number(mark.x)}, ${block.y} ${number(mark.y)}`));
+      const before = x(mark.x) > WIDTH * 0.7;  // the name stays within the picture
+      if (block.marks.length <= 20) root.append(svg("text", { class: "tick", x: x(mark.x) + (before ? -8 : 8), y: y(mark.y) - 6, "text-anchor": before ? "end" : "start" }, mark.name));
     }
+    return root;
+  };
+  const ranges = block => {
+    const step = 20, left = 132, height = EDGE.top + EDGE.bottom + block.ranges.length * step;
+    const { root, x } = frame(block, [...block.ranges.flatMap(one => [one.value, one.low ?? one.value, one.high ?? one.value]), ...block.levels.map(l => l[1])], null, height, left);
+    for (const [name, value] of block.levels) root.append(
+      svg("line", { class: "level", x1: x(value), x2: x(value), y1: EDGE.top, y2: height - EDGE.bottom }),
+      svg("text", { class: "tick", x: x(value), y: EDGE.top - 2, "text-anchor": "middle" }, name));
+    block.ranges.forEach((one, index) => {
+      const middle = EDGE.top + (index + 0.5) * step, text = `${one.name}: ${number(one.value)}` + (one.low === null ? "" : ` (${number(one.low)} to ${number(one.high)})`);
+      root.append(svg("text", { class: "tick", x: left - 8, y: middle + 4, "text-anchor": "end" }, one.name.length > 22 ? one.name.slice(0, 21) + "…" : one.name));
+      if (one.low !== null) root.append(svg("line", { class: "whisker c0", x1: x(one.low), x2: x(one.high), y1: middle, y2: middle }));
+      root.append(tell(svg("circle", { class: "fill c0", cx: x(one.value), cy: middle, r: 4.5, tabindex: 0 }), text));
+    });
     return root;
   };
   const spans = block => {
     const rows = [...new Set(block.spans.map(one => one.row))], people = [...new Set(block.spans.map(one => one.who))];
     const step = Math.max(5, Math.min(22, 700 / rows.length)), height = EDGE.top + EDGE.bottom + rows.length * step;
-    const { root, x } = frame(block, block.spans.flatMap(one => [one.start, one.stop]), null, height);
+    const { root, x } = frame(block, block.spans.flatMap(one => [one.start - 0.5, one.stop - 0.5]), null, height);
     rows.forEach((row, index) => { if (step >= 10) root.append(svg("text", { class: "tick", x: EDGE.left - 6, y: EDGE.top + index * step + step / 2 + 4, "text-anchor": "end" }, row)); });
     for (const one of block.spans) {
-      const top = EDGE.top + rows.indexOf(one.row) * step, left = x(one.start), wide = Math.max(1, x(one.stop) - left - 1);
+      const top = EDGE.top + rows.indexOf(one.row) * step, left = x(one.start - 0.5), wide = Math.max(1, x(one.stop - 0.5) - left - 1);
       root.append(tell(svg("rect", { class: `fill ${colour(people.indexOf(one.who))}`, x: left, y: top + 1, width: wide, height: step - 2 }),
-        `${one.row}: ${one.who}, ${block.x} ${number(one.start)} to ${number(one.stop)}`));
+        `${one.row}: ${one.who}, ${block.x} ${number(one.start)} to ${number(one.stop - 1)}`));
       if (wide > 7 * one.who.length && step >= 14) root.append(svg("text", { x: left + 4, y: top + step / 2 + 4, "pointer-events": "none", class: "within" }, one.who));
     }
     return root;
@@ -158,33 +179,38 @@
     return root;
   };
 
+  const ranks = block => new Map([...new Set(block.owners)].filter(owner => block.seats.some(one => one.name === owner)).map((owner, i) => [owner, i]));
+  const seat = (one, rank) => !one.well ? "ill" : rank === undefined ? "fill idle" : `fill ${colour(rank)}`;
   const ring = block => {
-    const size = 440, middle = size / 2, count = block.seats.length, places = new Map(block.seats.map((one, i) => [one.name, i]));
+    const rank = ranks(block), size = 440, middle = size / 2, count = block.seats.length, places = new Map(block.seats.map((one, i) => [one.name, i]));
     const at = (turn, radius) => [middle + radius * Math.sin(turn), middle - radius * Math.cos(turn)];
     const root = svg("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${block.title}: ${block.centre}` });
     const radius = 130, dot = Math.max(2.5, Math.min(13, 330 / count));
     block.owners.forEach((owner, shard) => {
-      const from = 2 * Math.PI * shard / block.owners.length, to = 2 * Math.PI * (shard + 0.94) / block.owners.length;
+      const slot = 2 * Math.PI / block.owners.length, gap = Math.min(0.02, 0.06 * slot), from = shard * slot + gap, to = (shard + 1) * slot - gap;
       const [x0, y0] = at(from, 195), [x1, y1] = at(to, 195);
-      const known = places.has(owner), arc = svg("path", { class: known ? `arc ${colour(places.get(owner))}` : "arc waits", d: `M${x0} ${y0}A195 195 0 ${to - from > Math.PI ? 1 : 0} 1 ${x1} ${y1}` });
+      const known = rank.has(owner), arc = svg("path", { class: known ? `arc ${colour(rank.get(owner))}` : "arc waits", d: `M${x0} ${y0}A195 195 0 ${to - from > Math.PI ? 1 : 0} 1 ${x1} ${y1}` });
       root.append(tell(arc, `shard ${shard}: ${owner ?? "waits"}`));
       if (known && block.owners.length <= 64) {
         const [mx, my] = at((from + to) / 2, 185), [nx, ny] = at(2 * Math.PI * (places.get(owner) + 0.5) / count, radius + dot);
-        root.append(svg("line", { class: `spoke ${colour(places.get(owner))}`, x1: mx, y1: my, x2: nx, y2: ny }));
+        root.append(svg("line", { class: `spoke ${colour(rank.get(owner))}`, x1: mx, y1: my, x2: nx, y2: ny }));
       }
     });
     block.seats.forEach((one, i) => {
       const turn = 2 * Math.PI * (i + 0.5) / count, [x, y] = at(turn, radius), [tx, ty] = at(turn, radius - dot - 8);
-      root.append(tell(svg("circle", { class: one.well ? `fill ${colour(i)}` : "ill", cx: x, cy: y, r: dot, tabindex: count <= 30 ? 0 : null }), `${one.name}: ${one.word}`));
+      root.append(tell(svg("circle", { class: seat(one, rank.get(one.name)), cx: x, cy: y, r: dot, tabindex: count <= 30 ? 0 : null }), `${one.name}: ${one.word}`));
       if (count <= 24) root.append(svg("text", { class: "tick", x: tx, y: ty + 4, "text-anchor": Math.abs(tx - middle) < 20 ? "middle" : tx > middle ? "end" : "start" }, one.name));
     });
-    root.append(svg("text", { x: middle, y: middle + 4, "text-anchor": "middle" }, block.centre));
+    root.append(svg("text", { class: "centre", x: middle, y: middle + 4, "text-anchor": "middle" }, block.centre));
     return root;
   };
 
   // -- what is no plot ------------------------------------------------------------------------------
+  const QUANTITY = /^[\d.,]+ ?([kMGT]?B|%|s)?$/;
+  const counts = value => typeof value === "number" || (typeof value === "string" && QUANTITY.test(value));
+  const figures = block => block.columns.map((_, column) => block.rows.some(row => counts(row[column])) && block.rows.every(row => row[column] === null || row[column] === "–" || counts(row[column])));
   const table = block => {
-    const numeric = block.columns.map((_, column) => block.rows.some(row => typeof row[column] === "number"));
+    const numeric = figures(block);
     const kind = column => numeric[column] ? { class: "number" } : {};
     return html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": block.title }, html("table", {}, [
       html("thead", {}, html("tr", {}, block.columns.map((name, column) => html("th", { scope: "col", ...kind(column) }, name)))),
@@ -192,15 +218,37 @@
     ]));
   };
   const text = block => html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": block.title }, html("pre", {}, block.text));
+  // Where only values changed, they alone are written anew: a table of all nodes is large.
+  const alter = {
+    table: (card, old, block) => {
+      const plain = rows => rows.every(row => row.every(value => value === null || typeof value !== "object"));
+      if (String(old.columns) !== String(block.columns) || String(figures(old)) !== String(figures(block)) || old.rows.length !== block.rows.length || !plain(old.rows) || !plain(block.rows)) return false;
+      const drawn = card.querySelector("tbody").rows;
+      block.rows.forEach((row, i) => row.forEach((value, j) => { if (value !== old.rows[i][j]) drawn[i].cells[j].textContent = number(value); }));
+      return true;
+    },
+    ring: (card, old, block) => {
+      const names = one => JSON.stringify([one.owners, one.seats.map(seat => seat.name)]);
+      if (names(old) !== names(block)) return false;
+      const drawn = card.querySelectorAll("circle"), rank = ranks(block);
+      block.seats.forEach((one, i) => {
+        if (one.word !== old.seats[i].word) tell(drawn[i], `${one.name}: ${one.word}`);
+        if (one.well !== old.seats[i].well) drawn[i].setAttribute("class", seat(one, rank.get(one.name)));
+      });
+      card.querySelector("text.centre").textContent = block.centre;
+      return true;
+    },
+  };
   const images = block => html("div", { class: "images" }, block.images.map(([caption, source]) =>
-    html("figure", {}, [html("img", { src: source, alt: caption, loading: "lazy" }), html("figcaption", { class: "faint" }, caption)])));
-  const DRAW = { lines, marks, spans, grid, ring, table, text, images };
+    html("figure", {}, [html("img", { src: source, alt: caption }), html("figcaption", { class: "faint" }, caption)])));
+  const DRAW = { lines, marks, ranges, spans, grid, ring, table, text, images };
 
   // -- saving ---------------------------------------------------------------------------------------
   const rows = {
     lines: block => [["series", block.x, block.y], ...block.series.flatMap(one => one.points.map(point => [one.name, ...point]))],
-    marks: block => [["name", block.x, block.y, "low", "high", "group"], ...block.marks.map(m => [m.name, m.x, m.y, m.low, m.high, m.group])],
-    spans: block => [["row", "from", "to", "who"], ...block.spans.map(one => [one.row, one.start, one.stop, one.who])],
+    marks: block => [["name", block.x, block.y, "group"], ...block.marks.map(m => [m.name, m.x, m.y, m.group])],
+    spans: block => [["row", "first", "last", "who"], ...block.spans.map(one => [one.row, one.start, one.stop - 1, one.who])],
+    ranges: block => [["name", block.x, "low", "high"], ...block.ranges.map(one => [one.name, one.value, one.low, one.high])],
     grid: block => [[`${block.down} \\ ${block.across}`, ...block.columns], ...block.values.map((values, i) => [block.rows[i], ...values])],
     ring: block => [["shard", "owner"], ...block.owners.map((owner, shard) => [shard, owner])],
     table: block => [block.columns, ...block.rows.map(row => row.map(value => value?.href ? value.text : value))],
@@ -246,7 +294,7 @@
   const card = block => {
     const body = html("div", {}, DRAW[block.kind](block));
     const wide = ["table", "text", "images"].includes(block.kind);
-    return html("article", { class: wide ? "block wide" : "block" }, [html("h3", {}, block.title), block.note ? html("p", { class: "faint" }, block.note) : [], body, saves(block, body)]);
+    return html("article", { class: wide ? "block wide" : "block" }, [html("h3", {}, block.title), block.note ? html("p", { class: "faint" }, prose(block.note)) : [], body, saves(block, body)]);
   };
   const drawn = new Map();  // by section and title: a card, and what it shows
   const focusable = "button, a, [tabindex]";
@@ -260,14 +308,15 @@
   const same = (key, shown, build) => {
     const text = JSON.stringify(shown), known = drawn.get(key);
     if (known?.text === text) return known.node;
-    const node = build();
-    if (known) replaced(known.node, node);
-    drawn.set(key, { text, node });
+    const altered = known && shown.kind === known.shown.kind && shown.note === known.shown.note && alter[shown.kind]?.(known.node, known.shown, shown);
+    const node = altered ? known.node : build();
+    if (known && !altered) replaced(known.node, node);
+    drawn.set(key, { text, node, shown });
     return node;
   };
   const header = page => html("div", {}, [
     html("h1", {}, page.title), html("p", { class: "faint" }, page.subtitle),
-    page.alerts.map(alert => html("p", { class: "alert", role: "alert" }, alert)),
+    page.alerts.map(alert => html("p", { class: "alert", role: "alert" }, prose(alert))),
     html("dl", { class: "facts" }, page.facts.map(([name, value]) => html("div", {}, [html("dt", {}, name), html("dd", {}, value)]))),
   ]);
   const contents = page => html("ul", {}, [
@@ -275,7 +324,7 @@
     page.sections.map(one => html("li", {}, html("a", { href: "#" + slug(one.title) }, one.title))),
   ]);
   const sections = page => page.sections.map(one => html("section", { id: slug(one.title), "aria-label": one.title }, [
-    html("h2", {}, one.title), one.note ? html("p", {}, one.note) : [],
+    html("h2", {}, one.title), one.note ? html("p", {}, prose(one.note)) : [],
     html("div", { class: "blocks" }, one.blocks.map(block => same(`${one.title}/${block.title}`, block, () => card(block)))),
   ]));
   let outline = "";
