@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from benchmarks.peers.workload import BATCH, LEARNING_RATE, Stopwatch, read_task
+from benchmarks.peers.workload import Stopwatch, read_task
 
 from eris.core.rules import server_rule
 from eris.federation import Federation
@@ -12,23 +12,35 @@ from eris.methods.fedavg import FedAvg
 from eris.training.torch import flatten
 from eris.training.vectorised import TorchPopulation
 
+SEED = 0
+"""Of who is sampled and of batches: ``benchmarks.simulation`` draws the others' lists with it."""
+
 
 def main() -> None:
     task = read_task()
     torch.set_num_threads(task.threads)
     workload = task.workload
     network = workload.network()
-    parts = np.arange(workload.clients * BATCH).reshape(workload.clients, BATCH)
+    parts = np.arange(workload.clients * workload.samples).reshape(workload.clients, -1)
     population = TorchPopulation(
         network,
         *workload.everything(),
         list(parts),
         threads=task.threads,
-        learning_rate=LEARNING_RATE,
-        steps=workload.steps,
+        learning_rate=workload.learning_rate,
+        epochs=workload.epochs,
+        batch_size=workload.batch,
+        seed=SEED,
     )
-    rule = server_rule("fedavg", learning_rate=LEARNING_RATE)
-    federation = Federation(population, flatten(network), FedAvg(), rule=rule)
+    rule = server_rule("fedavg", learning_rate=workload.learning_rate)
+    federation = Federation(
+        population,
+        flatten(network),
+        FedAvg(),
+        rule=rule,
+        seed=SEED,
+        sampled=workload.sampled or None,
+    )
     watch = Stopwatch()
     watch.start()
     session = federation.start(workload.rounds)

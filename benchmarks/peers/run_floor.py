@@ -6,7 +6,7 @@ No client has a gradient of its own here and nothing is sent; no simulation can 
 from __future__ import annotations
 
 import torch
-from benchmarks.peers.workload import LEARNING_RATE, Stopwatch, read_task
+from benchmarks.peers.workload import Stopwatch, read_task
 from torch.nn import functional
 
 
@@ -15,11 +15,11 @@ def main() -> None:
     torch.set_num_threads(task.threads)
     network = task.workload.network()
     inputs, targets = task.workload.everything()
-    optimiser = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE)
+    optimiser = torch.optim.SGD(network.parameters(), lr=task.workload.learning_rate)
     watch = Stopwatch()
     watch.start()
     for _ in range(task.workload.rounds):
-        for _ in range(task.workload.steps):
+        for _ in range(task.workload.epochs):
             optimiser.zero_grad()
             functional.cross_entropy(network(inputs), targets).backward()  # type: ignore[no-untyped-call]
             optimiser.step()

@@ -11,12 +11,14 @@ os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_DEDUP_LOGS"] = "0"
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from benchmarks.peers.workload import BATCH, LEARNING_RATE, Stopwatch, Task, Workload, read_task
+from benchmarks.peers.workload import Stopwatch, Task, Workload, read_task
 from flwr.app import (  # type: ignore[import-not-found]
     ArrayRecord,
+    ConfigRecord,
     Context,
     Message,
     MetricRecord,
@@ -30,23 +32,36 @@ from torch.nn import functional
 
 
 class Timed(FedAvg):  # type: ignore[misc]
-    """FedAvg that stops the time from one round's beginning to the next one's."""
+    """FedAvg that stops the time from one round's beginning to the next one's.
 
-    def __init__(self, watch: Stopwatch, clients: int) -> None:
+    Which nodes it draws does not matter: each is told which client it is in the round.
+    """
+
+    def __init__(self, watch: Stopwatch, workload: Workload) -> None:
         super().__init__(
-            fraction_train=1.0,
+            fraction_train=workload.updates / workload.clients,
             fraction_evaluate=0.0,
-            min_train_nodes=clients,
-            min_available_nodes=clients,
+            min_train_nodes=workload.updates,
+            min_available_nodes=workload.clients,
         )
-        self.watch = watch
+        self.watch, self.workload = watch, workload
 
-    def configure_train(self, server_round: int, *rest: Any) -> Any:
+    def configure_train(
+        self, server_round: int, arrays: Any, config: Any, grid: Any
+    ) -> Iterable[Message]:
         if server_round == 1:
             self.watch.start()
         else:
             self.watch.lap()
-        return super().configure_train(server_round, *rest)
+        drawn = super().configure_train(server_round, arrays, config, grid)
+        clients = self.workload.taking_part(server_round)
+        for place, (client, message) in enumerate(zip(clients, drawn, strict=True)):
+            told = ConfigRecord({"client": client, "place": place, "round": server_round})
+            yield Message(
+                content=RecordDict({"arrays": arrays, "config": told}),
+                message_type=message.metadata.message_type,
+                dst_node_id=message.metadata.dst_node_id,
+            )
 
 
 def client_app(workload: Workload) -> Any:
@@ -58,15 +73,18 @@ def client_app(workload: Workload) -> Any:
         torch.set_num_threads(1)
         network = workload.network()
         network.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        arrays = workload.client_data(int(context.node_config["partition-id"]))
+        told = message.content["config"]
+        arrays = workload.client_data(int(told["client"]))
         inputs, targets = (torch.from_numpy(array) for array in arrays)
-        optimiser = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE)
-        for _ in range(workload.steps):
-            optimiser.zero_grad()
-            loss = functional.cross_entropy(network(inputs), targets)
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-        metrics = MetricRecord({"num-examples": BATCH, "loss": float(loss)})
+        order = torch.from_numpy(workload.order(int(told["round"]), int(told["place"])))
+        optimiser = torch.optim.SGD(network.parameters(), lr=workload.learning_rate)
+        for _ in range(workload.epochs):
+            for batch in torch.split(order, workload.batch):
+                optimiser.zero_grad()
+                loss = functional.cross_entropy(network(inputs[batch]), targets[batch])
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+        metrics = MetricRecord({"num-examples": workload.samples, "loss": float(loss)})
         record = RecordDict({"arrays": ArrayRecord(network.state_dict()), "metrics": metrics})
         return Message(content=record, reply_to=message)
 
@@ -80,7 +98,7 @@ def server_app(task: Task) -> Any:
     @app.main()  # type: ignore[untyped-decorator]
     def main(grid: Grid, context: Context) -> None:
         watch = Stopwatch()
-        strategy = Timed(watch, task.workload.clients)
+        strategy = Timed(watch, task.workload)
         initial = ArrayRecord(task.workload.network().state_dict())
         rounds = task.workload.rounds
         done = strategy.start(grid=grid, initial_arrays=initial, num_rounds=rounds)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from benchmarks.peers.workload import BATCH, LEARNING_RATE, Stopwatch, Workload, read_task
+from benchmarks.peers.workload import Stopwatch, Workload, read_task
 from pfl.aggregate.simulate import SimulatedBackend  # type: ignore[import-not-found]
 from pfl.aggregate.weighting import WeightByDatapoints  # type: ignore[import-not-found]
 from pfl.algorithm.base import NNAlgorithmParams  # type: ignore[import-not-found]
@@ -15,7 +16,6 @@ from pfl.algorithm.federated_averaging import (  # type: ignore[import-not-found
 from pfl.callback.base import TrainingProcessCallback  # type: ignore[import-not-found]
 from pfl.data.dataset import Dataset  # type: ignore[import-not-found]
 from pfl.data.federated_dataset import FederatedDataset  # type: ignore[import-not-found]
-from pfl.data.sampling import get_user_sampler  # type: ignore[import-not-found]
 from pfl.hyperparam import (  # type: ignore[import-not-found]
     NNEvalHyperParams,
     NNTrainHyperParams,
@@ -63,8 +63,23 @@ def federated(workload: Workload) -> Any:
         client: [torch.from_numpy(array) for array in workload.client_data(client)]
         for client in range(workload.clients)
     }
-    sampler = get_user_sampler("minimize_reuse", list(data))
-    return FederatedDataset(lambda user: Dataset(raw_data=data[user], user_id=str(user)), sampler)
+
+    def dataset(turn: tuple[int, int, int]) -> Any:
+        round, place, client = turn
+        raw = data[client]
+        if workload.sampled:
+            order = torch.from_numpy(workload.order(round, place))
+            raw = [tensor[order] for tensor in raw]
+        return Dataset(raw_data=raw, user_id=str(client))
+
+    return FederatedDataset(dataset, turns(workload).__next__)
+
+
+def turns(workload: Workload) -> Iterator[tuple[int, int, int]]:
+    """Whose turn it is: round, place in the round, and client."""
+    for round in range(1, workload.rounds + 1):
+        for place, client in enumerate(workload.taking_part(round)):
+            yield round, place, client
 
 
 def main() -> None:
@@ -86,17 +101,17 @@ def main() -> None:
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=workload.rounds,
             evaluation_frequency=10**9,
-            train_cohort_size=workload.clients,
+            train_cohort_size=workload.updates,
             val_cohort_size=0,
         ),
         backend=backend,
         model=model,
         model_train_params=NNTrainHyperParams(
-            local_num_epochs=workload.steps,
-            local_learning_rate=LEARNING_RATE,
-            local_batch_size=BATCH,
+            local_num_epochs=workload.epochs,
+            local_learning_rate=workload.learning_rate,
+            local_batch_size=workload.batch,
         ),
-        model_eval_params=NNEvalHyperParams(local_batch_size=BATCH),
+        model_eval_params=NNEvalHyperParams(local_batch_size=workload.batch),
         callbacks=[Laps(watch)],
     )
     watch.report("pfl", task, [p.detach().numpy() for p in network.parameters()])

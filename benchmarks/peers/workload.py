@@ -10,7 +10,9 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,15 @@ from torch.nn import functional
 Images = NDArray[np.float32]
 Labels = NDArray[np.int64]
 
-BATCH = 16
-LEARNING_RATE = 0.01
 MIB = 1 << 20
 
 
 class LeNet5(nn.Module):
-    """LeNet-5 for 28 × 28 images, 61,706 parameters."""
+    """LeNet-5: 61,706 parameters for grey images of 28 × 28, 62,006 for colour ones of 32 × 32."""
 
-    def __init__(self) -> None:
+    def __init__(self, channels: int = 1) -> None:
         super().__init__()
-        self.c1 = nn.Conv2d(1, 6, 5, padding=2)
+        self.c1 = nn.Conv2d(channels, 6, 5, padding=2 if channels == 1 else 0)
         self.c2 = nn.Conv2d(6, 16, 5)
         self.f1 = nn.Linear(400, 120)
         self.f2 = nn.Linear(120, 84)
@@ -68,40 +68,74 @@ class ResNet9(nn.Module):
         return logits
 
 
-NETWORKS: dict[str, type[nn.Module]] = {"lenet5": LeNet5, "resnet9": ResNet9}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "lenet5": LeNet5,
+    "lenet5-colour": partial(LeNet5, 3),
+    "resnet9": ResNet9,
+}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """FedAvg: every client makes ``steps`` SGD steps on its 16 images, in every round.
+    """FedAvg: in a round every client, or every one that is sampled, makes ``epochs`` passes over
+    its ``samples`` images in steps of SGD on ``batch`` of them.
 
     LeNet-5 is given random images, which any contestant can make; other data come in ``images``,
-    an ``.npz`` file of ``inputs`` and ``targets``, 16 rows a client.
+    a folder with ``inputs.npy`` and ``targets.npy``, ``samples`` rows a client. With ``sampled``,
+    ``clients.npy`` there says who takes part in each round, and ``orders.npy`` in which order each
+    of them takes its images: so everyone does the same, and nobody draws.
     """
 
     model: str = "lenet5"
-    steps: int = 1
+    epochs: int = 1
     clients: int = 50
     rounds: int = 10
     images: str = ""
+    samples: int = 16
+    batch: int = 16
+    sampled: int = 0
+    learning_rate: float = 0.01
 
     def network(self) -> nn.Module:
         """The model, with the weights everyone starts from."""
         torch.manual_seed(0)
         return NETWORKS[self.model]()
 
+    @property
+    def updates(self) -> int:
+        """How many clients train in a round."""
+        return self.sampled or self.clients
+
+    def taking_part(self, round: int) -> list[int]:
+        """The clients of a round, which are counted from 1."""
+        if not self.sampled:
+            return list(range(self.clients))
+        return [int(client) for client in self._stored("clients")[round - 1]]
+
+    def order(self, round: int, place: int) -> Labels:
+        """In which order who comes at ``place`` in a round takes its images."""
+        if not self.sampled:
+            return np.arange(self.samples)
+        return np.array(self._stored("orders")[round - 1, place])
+
     def client_data(self, client: int) -> tuple[Images, Labels]:
         """The images and labels of one client."""
         if self.images:
-            rows = slice(BATCH * client, BATCH * (client + 1))
-            with np.load(self.images) as stored:
-                return stored["inputs"][rows], stored["targets"][rows]
+            rows = slice(self.samples * client, self.samples * (client + 1))
+            return self._stored("inputs")[rows], self._stored("targets")[rows]
         draw = np.random.default_rng(1000 + client)
-        images = draw.standard_normal((BATCH, 1, 28, 28)).astype(np.float32)
-        return images, draw.integers(0, 10, BATCH).astype(np.int64)
+        images = draw.standard_normal((self.samples, 1, 28, 28)).astype(np.float32)
+        return images, draw.integers(0, 10, self.samples).astype(np.int64)
+
+    def _stored(self, name: str) -> Any:
+        # Only what is looked at is read; PyTorch wants it writable, though nobody writes.
+        return np.load(Path(self.images) / f"{name}.npy", mmap_mode="c")
 
     def everything(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The images and labels of all clients, one after another."""
+        if self.images:
+            inputs, targets = self._stored("inputs"), self._stored("targets")
+            return torch.from_numpy(inputs), torch.from_numpy(targets)
         data = [self.client_data(client) for client in range(self.clients)]
         inputs, targets = (np.concatenate(part) for part in zip(*data, strict=True))
         return torch.from_numpy(inputs), torch.from_numpy(targets)

@@ -13,27 +13,37 @@ import pytest
 import torch
 from benchmarks.peers.environments import MARK, PFL, Peer
 from benchmarks.peers.workload import (
-    LEARNING_RATE,
     NETWORKS,
     Stopwatch,
     Task,
     Workload,
     usage,
 )
-from benchmarks.simulation import Contestant, Run, Summary, agree, ratios, run, settings
+from benchmarks.simulation import (
+    Contestant,
+    Run,
+    Summary,
+    agree,
+    draw_lists,
+    ratios,
+    run,
+    settings,
+    table,
+)
+from rich.console import Console
 from torch.nn import functional
 
 from eris.core.vectors import Vector
 from eris.models import create
 from eris.training.torch import flatten
 
-SMALL = Workload(clients=4, rounds=3, steps=2)
+SMALL = Workload(clients=4, rounds=3, epochs=2)
 
 
 # -- the work ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["lenet5", "resnet9"])
+@pytest.mark.parametrize("name", ["lenet5", "lenet5-colour", "resnet9"])
 def test_the_networks_are_those_of_the_package(name: str) -> None:
     ours, theirs = create(name, seed=0), Workload(name).network()
     np.testing.assert_array_equal(flatten(theirs), flatten(ours))
@@ -41,7 +51,7 @@ def test_the_networks_are_those_of_the_package(name: str) -> None:
     if name == "lenet5":
         images = images[:, :1, :28, :28]
     torch.testing.assert_close(theirs(images), ours(images), rtol=0, atol=0)
-    assert set(NETWORKS) == {"lenet5", "resnet9"}
+    assert set(NETWORKS) == {"lenet5", "lenet5-colour", "resnet9"}
 
 
 def test_random_images_are_the_agreed_ones() -> None:
@@ -53,10 +63,10 @@ def test_random_images_are_the_agreed_ones() -> None:
 
 
 def test_stored_images_are_dealt_out_in_sixteens(tmp_path: Path) -> None:
-    stored = tmp_path / "images.npz"
     inputs, targets = np.arange(64, dtype=np.float32).reshape(32, 2), np.arange(32)
-    np.savez(stored, inputs=inputs, targets=targets)
-    workload = Workload(clients=2, images=str(stored))
+    np.save(tmp_path / "inputs.npy", inputs)
+    np.save(tmp_path / "targets.npy", targets)
+    workload = Workload(clients=2, images=str(tmp_path))
     images, labels = workload.client_data(1)
     np.testing.assert_array_equal(images, inputs[16:])
     np.testing.assert_array_equal(labels, targets[16:])
@@ -68,16 +78,17 @@ def plain_loop(workload: Workload) -> Vector:
     """FedAvg as the paper says it: every client from the same model, then the mean."""
     network = workload.network()
     start = [p.detach().clone() for p in network.parameters()]
-    for _ in range(workload.rounds):
+    for round in range(1, workload.rounds + 1):
         ends = []
-        for client in range(workload.clients):
+        for place, client in enumerate(workload.taking_part(round)):
             for parameter, value in zip(network.parameters(), start, strict=True):
                 parameter.data.copy_(value)
-            optimiser = torch.optim.SGD(network.parameters(), lr=LEARNING_RATE)
+            optimiser = torch.optim.SGD(network.parameters(), lr=workload.learning_rate)
             inputs, targets = (torch.from_numpy(a) for a in workload.client_data(client))
-            for _ in range(workload.steps):
+            order = torch.from_numpy(workload.order(round, place))
+            for batch in torch.split(order, workload.batch) * workload.epochs:
                 optimiser.zero_grad()
-                functional.cross_entropy(network(inputs), targets).backward()  # type: ignore[no-untyped-call]
+                functional.cross_entropy(network(inputs[batch]), targets[batch]).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             ends.append([p.detach().clone() for p in network.parameters()])
         start = [torch.stack(values).mean(dim=0) for values in zip(*ends, strict=True)]
@@ -94,9 +105,69 @@ def test_this_package_does_the_agreed_work(tmp_path: Path) -> None:
     assert done.memory_mib > 100
 
 
+@pytest.fixture
+def some_of_many(tmp_path: Path) -> Workload:
+    """Three of 20 clients a round, their images in an order drawn for the round."""
+    draw = np.random.default_rng(3)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    np.save(folder / "inputs.npy", draw.standard_normal((120, 3, 32, 32)).astype(np.float32))
+    np.save(folder / "targets.npy", draw.integers(0, 10, 120))
+    workload = Workload("lenet5-colour", clients=20, rounds=3, images=str(folder))
+    workload = replace(workload, samples=6, batch=2, sampled=3)
+    draw_lists(workload)
+    return workload
+
+
+def test_everyone_is_given_our_lists_of_clients_and_orders(
+    some_of_many: Workload, tmp_path: Path
+) -> None:
+    done = run(Contestant("eris", 1), some_of_many, tmp_path, turn=0)
+    initial = flatten(some_of_many.network())
+    np.save(tmp_path / "loop.npy", plain_loop(some_of_many))
+    loop = replace(done, final=tmp_path / "loop.npy")
+    agree(initial, [done, loop])
+    # Neither other orders of the images nor other clients pass for the same work.
+    data = Path(some_of_many.images)
+    for name in ("orders", "clients"):
+        listed = np.load(data / f"{name}.npy")
+        np.save(data / f"{name}.npy", np.flip(listed, axis=-1) if name == "orders" else 19 - listed)
+        np.save(tmp_path / "other.npy", plain_loop(some_of_many))
+        with pytest.raises(SystemExit, match="did not do the same work"):
+            agree(initial, [done, replace(done, final=tmp_path / "other.npy")])
+        np.save(data / f"{name}.npy", listed)
+
+
+def test_lists_are_of_clients_and_of_all_their_images(some_of_many: Workload) -> None:
+    rounds = [some_of_many.taking_part(round) for round in (1, 2, 3)]
+    assert all(len(set(some)) == 3 and set(some) <= set(range(20)) for some in rounds)
+    assert len({tuple(some) for some in rounds}) == 3
+    for round in (1, 2, 3):
+        orders = [tuple(some_of_many.order(round, place)) for place in range(3)]
+        assert len(set(orders)) == 3
+        assert all(sorted(order) == list(range(6)) for order in orders)
+    everyone = Workload(clients=4)
+    assert everyone.taking_part(2) == [0, 1, 2, 3]
+    assert everyone.order(2, 0).tolist() == list(range(16))
+
+
+def test_without_a_floor_there_is_no_ratio_to_it(some_of_many: Workload) -> None:
+    summaries = {
+        Contestant(name, 1): Summary((made_up(seconds),))
+        for name, seconds in (("eris", 1.0), ("pfl", 3.0), ("flower", 6.0))
+    }
+    found = ratios(summaries, 1)
+    assert (found["vs_pfl"], found["vs_flower"]) == (3.0, 6.0)
+    assert "vs_floor" not in found
+    console = Console(width=110)
+    with console.capture() as shown:
+        console.print(table(some_of_many, summaries))
+    assert "3 of 20 clients, lenet5-colour, 3 step(s) of 2" in shown.get()
+
+
 def test_the_floor_does_one_batch_of_everything(tmp_path: Path) -> None:
     """With one step that is FedAvg's own gradient, for all clients have as many images."""
-    workload = replace(SMALL, steps=1)
+    workload = replace(SMALL, epochs=1)
     done = run(Contestant("floor", 1), workload, tmp_path, turn=0)
     np.save(tmp_path / "loop.npy", plain_loop(workload))
     agree(flatten(workload.network()), [done, replace(done, final=tmp_path / "loop.npy")])
