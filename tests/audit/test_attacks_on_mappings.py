@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eris.audit import mapping_attack
 from eris.audit.attack import show
 from eris.audit.mapping_attack import MappingAttack, MappingReport, TrueClients
 from eris.audit.watch import Watch
@@ -75,6 +76,15 @@ def test_mappings_and_sums_give_clustered_updates_to_the_server(coding: str) -> 
     (control,) = report.controls
     assert control["exact"] == 0
     assert control["residual"] > 0.5
+
+
+def test_a_segment_with_too_many_unknowns_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recorded(clusters_of="updates", coding="packed")
+    monkeypatch.setattr(mapping_attack, "MOST_UNKNOWNS", CLIENTS * CLUSTERS - 1)
+    report = attacked(run)
+    assert report.attacked == ()
+    assert [row["N·κ"] for row in report.skipped] == [CLIENTS * CLUSTERS] * 2
+    assert any("not solved" in title for title in report.figures())
 
 
 def test_of_clustered_weights_cells_tell_what_centroids_do_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +41,10 @@ def test_the_readme_names_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "make demo" in text
     assert "make test" in text
+
+
+def test_the_picture_is_what_its_script_draws() -> None:
+    script = ROOT / "docs" / "site" / "picture.py"
+    drawing = runpy.run_path(str(script))
+    assert drawing["PLACE"].read_text(encoding="utf-8") == drawing["drawn"]()
+    assert "docs/pictures/round.svg" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from eris.experiments.runs import runner
-from eris.experiments.runs.assembly import assemble, method_settings
+from eris.experiments.runs.assembly import assemble
+from eris.experiments.runs.prepared import method_of, method_settings
 from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe
 from eris.methods import registry
@@ -67,3 +68,11 @@ def test_a_method_that_clusters_layers_is_told_of_them(
     scheme = agreement.settings.scheme
     assert isinstance(scheme, Clustered)
     assert (scheme.books, scheme.layers) == ("layer", layers)
+
+
+@pytest.mark.parametrize("text", ["qsgd:16", "rand-k:100", "natural", "uniform:8"])
+def test_a_compressor_is_chosen_by_its_text_and_written_back(text: str) -> None:
+    recipe = Recipe().changed({"method.compressor": text})
+    method = method_of(recipe)
+    assert method_settings(method)["compressor"] == text
+    assert method_of(Recipe.from_toml(recipe.to_toml())) == method

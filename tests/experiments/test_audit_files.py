@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from torch import nn
 from torch.nn import functional
 
 from eris.cli.reproduce import KEPT, PROGRAMS
@@ -27,8 +26,8 @@ from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import UNBIASED, Recipe
 from eris.experiments.runs.reproduce import EXPERIMENTS
 from eris.experiments.runs.store import TRANSCRIPT, Run
+from eris.model_file import read_model
 from eris.protocol.transcript import Record, Transcript
-from eris.training.flat import flatten
 from support import audits
 from support.command import Eris
 
@@ -168,7 +167,7 @@ def test_a_user_s_model_loss_and_weights_are_used(tmp_path: Path) -> None:
     loss = files.loss_of("brought:loss", [tmp_path])
     assert loss.__module__ == "brought"
     assert files.loss_of(None, []) is functional.cross_entropy
-    initial = files.flat_model(tmp_path / "initial.safetensors")
+    initial = read_model(tmp_path / "initial.safetensors")
     with pytest.raises(InvalidSetting, match="expected the one the run started from"):
         files.subject_of_node(transcript, module, loss, asked)
     subject = files.subject_of_node(transcript, module, loss, asked, initial=initial)
@@ -215,18 +214,6 @@ def test_a_model_that_cannot_be_made_is_refused(
         files.model_of(where, [tmp_path])
 
 
-def test_weights_are_one_flat_tensor(tmp_path: Path) -> None:
-    vector = flatten(nn.Linear(2, 2))
-    save_file({"model": vector}, tmp_path / "good.safetensors")
-    assert files.flat_model(tmp_path / "good.safetensors").tolist() == vector.tolist()
-    save_file({"weight": vector}, tmp_path / "named.safetensors")
-    save_file({"model": vector.reshape(2, 3)}, tmp_path / "shaped.safetensors")
-    (tmp_path / "junk.safetensors").write_bytes(b"\x05" * 50)
-    for name in ("named", "shaped", "junk", "absent"):
-        with pytest.raises(InvalidSetting, match=f"--initial is .*{name}.*expected safetensors"):
-            files.flat_model(tmp_path / f"{name}.safetensors")
-
-
 # -- the command ------------------------------------------------------------------------------
 
 
@@ -246,9 +233,9 @@ REFUSED: list[tuple[Sequence[str], str]] = [
         ["silent", "--candidates", "narrow.npz"],
         "get it by `eris run runs/silent/recipe.toml --record --name silent-recorded`",
     ),
-    (["good", "--json", "runs/good/run.json"], "expected a new file, or the figures of an earlie"),
-    (["good", "--json", "runs"], "--json is 'runs'; expected a file, not a folder"),
-    (["good", "--json", "narrow.npz/x"], "expected a place in a folder; narrow.npz is none"),
+    (["good", "--out", "runs/good/run.json"], "expected a new file, or the figures of an earlie"),
+    (["good", "--out", "runs"], "--out is 'runs'; expected a file, not a folder"),
+    (["good", "--out", "narrow.npz/x"], "expected a place in a folder; narrow.npz is none"),
     (["good", "--pictures", "narrow.npz"], "--pictures is 'narrow.npz'; expected a place in a"),
     (
         ["plain"],
@@ -293,7 +280,7 @@ def test_bad_input_is_one_line_with_code_2(
 
 
 def test_too_few_canaries_for_a_bound_are_told_of(eris: Eris) -> None:
-    assert eris("audit", "few", "--as", "aggregator:0", "--json", "few.json",
+    assert eris("audit", "few", "--as", "aggregator:0", "--out", "few.json",
                 "--pictures", "p") == 0, eris.err  # fmt: skip
     assert "No bound on ε: canaries is 3; expected at least 9" in eris.out
     read = json.loads(Path("few.json").read_text())
@@ -305,7 +292,7 @@ def test_a_user_s_candidates_take_the_place_of_canaries(eris: Eris, root: Path) 
     count = 30
     np.savez("mine.npz", inputs=own.inputs[:count].numpy(), targets=own.targets[:count].numpy(),
              client=np.arange(count) % 6, included=np.arange(count) % 2 == 0)  # fmt: skip
-    options = ["--as", "aggregator:1", "--seed", "3", "--every", "2", "--json", "mine.json"]
+    options = ["--as", "aggregator:1", "--seed", "3", "--every", "2", "--out", "mine.json"]
     asked = ["--candidates", "mine.npz", "--pictures", "p"]
     assert eris("audit", "plain", *asked, *options) == 0, eris.err
     assert "No bound on ε: membership was not decided by fair coins." in eris.out
@@ -316,7 +303,7 @@ def test_a_user_s_candidates_take_the_place_of_canaries(eris: Eris, root: Path) 
 
 
 def test_a_gossiping_run_is_audited_as_a_neighbour(eris: Eris) -> None:
-    assert eris("audit", "gossip", "--json", "g.json", "--pictures", "g") == 0, eris.err
+    assert eris("audit", "gossip", "--out", "g.json", "--pictures", "g") == 0, eris.err
     assert "neighbour 0, linked sees" in eris.out
     assert (Path("g") / "roc.png").is_file()
 

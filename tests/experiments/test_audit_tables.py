@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from eris.experiments.audits.tables import AUDITS, AuditRow, AuditTable, audited, draw, line, shown
-from eris.experiments.runs.assembly import _method
+from eris.experiments.runs.prepared import method_of
 
 SMALL = {
     "data.name": "digits",
@@ -42,7 +42,7 @@ def test_every_row_is_a_recipe_that_names_a_method(name: str) -> None:
         assert recipe.data.canaries == 0.5
         if row.changes.get("method.plan") == "contiguous":
             continue  # warns when it is composed; its own tests see to that
-        _method(recipe)
+        method_of(recipe)
     labels = [row.label for row in table.rows]
     assert len(set(labels)) == len(labels)
     assert len({table.path(Path(), row, 0) for row in table.rows}) == len(labels)

@@ -8,13 +8,13 @@ import os
 import signal
 import stat
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 import eris
 from eris.core.errors import InvalidSetting
@@ -25,6 +25,7 @@ from eris.experiments.runs.checkpoint import STATE, RunDamaged
 from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import UNBIASED, Recipe
 from eris.experiments.runs.store import Line, Run
+from eris.model_file import read_model
 from eris.models.lenet import lenet5
 from eris.protocol.transcript import Transcript
 from eris.training.torch import evaluate, flatten, normalise, single_threaded, torch_clients
@@ -110,7 +111,7 @@ def test_a_run_is_the_training_it_says_it_is(stripes: Path, tmp_path: Path) -> N
         fit = federation.fit(5, progress=False)
         scored = evaluate(module, fit.model, test, wanted)
     assert run.state == "finished"
-    assert load_file(run.path / store.MODEL)["model"].tobytes() == fit.model.tobytes()
+    assert read_model(run.path / store.MODEL).tobytes() == fit.model.tobytes()
     lines = run.rounds()
     assert [line["round"] for line in lines] == list(range(1, 6))
     assert [line["round"] for line in lines if line["metrics"]] == [2, 4, 5]
@@ -166,7 +167,7 @@ def test_what_is_kept_says_what_it_ran_on(stripes: Path, tmp_path: Path) -> None
         "recipe.toml", "run.json", "run.lock", "rounds.jsonl", "clients.jsonl", "model.safetensors",
     }  # fmt: skip
     about = json.loads((run.path / store.RECORD).read_text())
-    assert about["versions"]["torch"] == torch.__version__
+    assert about["versions"]["torch"] == version("torch")
     assert about["data"]["source"] == load_mnist(stripes).source
     assert about["model"]["parameters"] == 61_706
     spelled = (run.path / store.RECIPE).read_text()
@@ -294,6 +295,13 @@ def test_a_checkpoint_of_another_training_is_refused_before_any_round(
     assert (stopped.path / store.ROUNDS).read_bytes() == before
 
 
+def test_what_cannot_be_trained_leaves_no_run(stripes: Path, tmp_path: Path) -> None:
+    refused = small(stripes, method__name="soteriafl", faults__drop=0.1)
+    with pytest.raises(InvalidSetting, match="expected another one with faults in mid-round"):
+        runner.start(refused, tmp_path, Progress())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_failure_is_noted_and_the_run_can_go_on(stripes: Path, tmp_path: Path) -> None:
     def fail() -> None:
         raise RuntimeError("no memory left")
@@ -336,7 +344,7 @@ def test_runs_without_a_name_get_the_time_and_never_meet(
         ({"method__kept_fraction": "much"}, "method.kept_fraction is 'much'; expected a number"),
         ({"method__kept_fraction": 1.5}, "kept_fraction is 1.5; expected a number in (0, 1]"),
         ({"method__plan": "randm"}, "(did you mean 'random'?)"),
-        ({"method__compressor": "qsgd"}, "nothing: only a program can give it"),
+        ({"method__compressor": "qsdg:16"}, "compressor is 'qsdg:16'; expected"),
         ({"method__epsilon": "low"}, "method.epsilon is 'low'; expected a number"),
         ({"model__name": "lenet"}, "did you mean 'lenet5'?"),
         ({"model__name": "resnet9"}, "one for samples of 1 × 28 × 28: lenet5"),

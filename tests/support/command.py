@@ -19,6 +19,12 @@ def eris(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedPro
     )
 
 
+def broken(folder: Path) -> None:
+    """Put a module ``broken`` into a folder, whose function ``make`` fails."""
+    text = 'def make(name):\n    raise RuntimeError("no patients today")\n'
+    (folder / "broken.py").write_text(text, encoding="utf-8")
+
+
 class Eris:
     """The command in this process: what it prints, what it complains of, and its exit code."""
 

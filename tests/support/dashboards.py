@@ -17,9 +17,9 @@ from eris.web.server import application
 def served(places: Places, token: str | None = None) -> Iterator[int]:
     """A dashboard at work; its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        app = application(places, ["127.0.0.1"], token, every=0.01)
+        app = application(places, ["127.0.0.1"], token, 0.01, lambda: server.should_exit)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off",
-                                               timeout_graceful_shutdown=1))  # fmt: skip
+                                               timeout_graceful_shutdown=5))  # fmt: skip
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:

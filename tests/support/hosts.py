@@ -156,15 +156,19 @@ def read_counters(link: Printed, near: Printed, far: Printed) -> Counters:
 class Hosts:
     """Hosts on one switch, while in a ``with`` block.
 
-    ``shape`` holds for both directions of every link; None leaves the links as fast as the machine.
+    ``shape`` holds for both directions of every link, or there is one a host; None leaves the links
+    as fast as the machine.
     """
 
-    def __init__(self, count: int, shape: LinkShape | None = None) -> None:
+    def __init__(self, count: int, shape: LinkShape | Sequence[LinkShape] | None = None) -> None:
         if not 1 <= count <= MOST_HOSTS:
             raise InvalidSetting("count", count, f"1 to {MOST_HOSTS} hosts")
+        shapes = shape if isinstance(shape, Sequence) else [shape] * count
+        if len(shapes) != count:
+            raise InvalidSetting("shape", f"{len(shapes)} shapes", f"one, or {count}")
         # Names of our own: several may be at work on one machine.
         prefix = f"eris-{os.getpid()}-{secrets.token_hex(2)}"
-        self.shape = shape
+        self.shapes = tuple(shapes)
         self.switch = f"{prefix}-switch"
         self.hosts = tuple(
             Namespace(f"{prefix}-h{number}", str(FIRST_ADDRESS + number), self.switch, f"p{number}")
@@ -219,15 +223,15 @@ class Hosts:
         run("ip", "-n", self.switch, "link", "add", "switch", "address", SWITCH_MAC,
             "type", "bridge")  # fmt: skip
         run("ip", "-n", self.switch, "link", "set", "switch", "up")
-        for host in self.hosts:
-            self._plug_in(host)
+        for host, shape in zip(self.hosts, self.shapes, strict=True):
+            self._plug_in(host, shape)
 
     @staticmethod
     def _add(name: str) -> None:
         run("ip", "netns", "add", name)
         run("ip", "netns", "exec", name, "sh", "-c", SETTINGS)
 
-    def _plug_in(self, host: Namespace) -> None:
+    def _plug_in(self, host: Namespace, shaped: LinkShape | None) -> None:
         self._add(host.name)
         run("ip", "-n", self.switch, "link", "add", host.port, "type", "veth",
             "peer", "name", INTERFACE, "netns", host.name)  # fmt: skip
@@ -235,8 +239,8 @@ class Hosts:
         run("ip", "-n", host.name, "link", "set", "lo", "up")
         run("ip", "-n", self.switch, "link", "set", host.port, "master", "switch", "up")
         run("ip", "-n", host.name, "link", "set", INTERFACE, "up")
-        if self.shape is not None:
-            shape = ["root", *self.shape.arguments()]
+        if shaped is not None:
+            shape = ["root", *shaped.arguments()]
             run("tc", "-n", host.name, "qdisc", "add", "dev", INTERFACE, *shape)
             run("tc", "-n", self.switch, "qdisc", "add", "dev", host.port, *shape)
 

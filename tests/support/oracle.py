@@ -155,7 +155,7 @@ class _Values:
             self.own[client][coordinates] += gamma * scale * sent
             return sent
         assert state.reference is not None
-        shifted = self.given[client, round][coordinates] - state.reference[coordinates]
+        shifted = self.given[client, round][coordinates] - state.reference.whole()[coordinates]
         if isinstance(scheme, Masked):
             return shifted.astype(np.float64)
         assert isinstance(scheme, Quantised)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from eris.experiments.federations.processes import LocalFederation
 from eris.protocol.agreement import Agreement
 from eris.protocol.messages import Contribution, Result
+from eris.protocol.schemes import EncryptedEntries
 from eris.protocol.settings import Settings
 from eris.protocol.transcript import Record, Transcript
 from eris.runtimes.cohort import Cohort
@@ -14,7 +18,7 @@ from eris.testing.quadratic import Quadratic
 from eris.training.population import Trainers
 
 ROUNDS = 5
-PATIENT = {
+PATIENT: dict[str, Any] = {
     "membership.lease": 60.0,
     "federation.close_after": 60.0,
     "federation.catch_up_after": 90.0,
@@ -49,14 +53,20 @@ def over_grpc(nodes: LocalFederation) -> tuple[First, Transcript]:
     return sent, transcript
 
 
-def simulated(transcript: Transcript) -> tuple[First, Cohort]:
-    """The same federation of quadratics, moved in step."""
+def simulated(transcript: Transcript, rounds: int = ROUNDS) -> tuple[First, Cohort]:
+    """The same federation of quadratics, moved in step; with keys of its own, where it has any."""
     (view,) = transcript.epochs.values()
     settings = Settings.from_canonical(transcript.settings)
+    if isinstance(settings.scheme, EncryptedEntries):
+        settings = replace(settings, scheme=replace(settings.scheme, public_key=""))
     trainers = [Quadratic(name) for name in view.members]
-    cohort = Cohort(
-        Agreement(settings, view), trainers[0].initial(), Trainers(trainers), record=True
-    )
+    agreement = Agreement(settings, replace(view, seating=None))
+    cohort = Cohort(agreement, trainers[0].initial(), Trainers(trainers), record=True)
     engine = Stations([cohort])
-    records = [r for round in range(1, ROUNDS + 1) for r in engine.run_round(round).records]
+    records = [r for round in range(1, rounds + 1) for r in engine.run_round(round).records]
     return first_sent(records), cohort
+
+
+def sizes(sent: First) -> dict[object, tuple[tuple[int, ...], int]]:
+    """The same with lengths in place of bytes that are drawn in secret."""
+    return {name: (to, len(data)) for name, (to, data) in sent.items()}

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from eris.core.vectors import Vector
-from eris.training.evaluation import check_data
 from eris.training.fast.gradients import GroupGradients, class_numbers
 from eris.training.fast.groups import Group
 from eris.training.fast.probe import probe
 from eris.training.flat import FlatParameters
+from eris.training.given import check_data
 from eris.training.gradients import ClientGradients, Loss
 from eris.training.options import RunningStatistics
 

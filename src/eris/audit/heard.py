@@ -209,7 +209,7 @@ class Known:
             mean = coding.published(result, segment)
         if not coding.of_weights:
             return mean
-        return moved(segment.gather(self.replica.held), mean, coding.rate)
+        return moved(self.replica.held.piece(segment), mean, coding.rate)
 
     # -- what was published -------------------------------------------------------------------
 

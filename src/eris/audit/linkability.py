@@ -33,7 +33,9 @@ from eris.audit.watch import Sight
 from eris.core.errors import InvalidSetting, require
 from eris.core.streams import Stream
 from eris.core.vectors import Indices
+from eris.protocol.gossip.overheard import alias, handed_out
 from eris.protocol.gossip.peer import GossipSettings, Piece
+from eris.protocol.messages import Share
 from eris.protocol.transcript import Record
 from eris.training.gradients import Loss
 
@@ -103,10 +105,15 @@ class Trial:
 def true_owners(settings: GossipSettings, records: Iterable[Record]) -> dict[int, int]:
     """Which node is behind a sender, from *all* messages of a run: for evaluation alone.
 
-    A node is behind itself; a virtual node's owner is the one real node that speaks to it.
+    A node is behind itself; a virtual node's owner is the one real node that speaks to it or, where
+    members carry for each other, that hands out its name.
     """
     found = {node: node for node in range(settings.nodes)}
     for record in records:
+        if isinstance(share := record.message, Share) and share.names:
+            names = handed_out(share)
+            found |= {alias(settings.nodes, name): record.sender for name in names}
+            continue
         if record.sender < settings.nodes:
             virtual = (one for one in record.receivers if one >= settings.nodes)
             found |= dict.fromkeys(virtual, record.sender)

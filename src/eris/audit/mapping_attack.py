@@ -120,6 +120,8 @@ class MappingReport:
     attacked: tuple[AttackedSegment, ...] = ()
     controls: tuple[dict[str, Any], ...] = ()
     sums: tuple[dict[str, Any], ...] = ()
+    skipped: tuple[dict[str, Any], ...] = ()
+    """Segments with more unknowns than are solved for."""
     known: str = "sent"
     """What errors are taken against: what clients sent, or what they trained."""
 
@@ -132,6 +134,7 @@ class MappingReport:
             ],
             "mappings and sums: control, each client's mapping permuted": list(self.controls),
             "a sum and nothing else: share of the updates that its mean explains": list(self.sums),
+            f"mappings and sums: not solved, more than {MOST_UNKNOWNS:,} unknowns": [*self.skipped],
         }
         return {title: rows for title, rows in tables.items() if rows}
 
@@ -148,6 +151,7 @@ class MappingAttack:
     attacked: list[AttackedSegment] = field(default_factory=list)
     _controls: list[dict[str, Any]] = field(default_factory=list)
     _sums: list[dict[str, Any]] = field(default_factory=list)
+    _skipped: list[dict[str, Any]] = field(default_factory=list)
 
     def see(self, sight: Sight | NeighbourSight | FinalModel) -> None:
         """Read what can be read of every client."""
@@ -164,13 +168,19 @@ class MappingAttack:
     def report(self) -> MappingReport:
         """What came of it."""
         known = "sent" if self.truth.trained is None else "trained"
-        return MappingReport(tuple(self.attacked), tuple(self._controls), tuple(self._sums), known)
+        controls, sums, skipped = map(tuple, (self._controls, self._sums, self._skipped))
+        return MappingReport(tuple(self.attacked), controls, sums, skipped, known)
 
     def _attack(self, sight: Sight, number: int, segment: OpenedSegment) -> None:
         books = [self.truth.books.get((segment.key, client)) for client in segment.clients]
         true = [book for book in books if book is not None and book.base is not None]
         unknowns = len(books) * segment.clusters
-        if len(true) < len(books) or unknowns > MOST_UNKNOWNS:
+        if len(true) < len(books):
+            return
+        if unknowns > MOST_UNKNOWNS:
+            place = {"round": sight.round, "observer": self.observers[number].name}
+            told = {"shard": segment.key[0], "N": len(books), "N·κ": unknowns}
+            self._skipped.append(place | told)
             return
         name, at = self.observers[number].name, sight.segment(segment.key)
         integers = np.zeros((len(true), segment.clusters), np.int64)

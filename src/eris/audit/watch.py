@@ -234,7 +234,7 @@ class Watch:
                 known.advance(HeardRound(self.agreement, round), company[0], late)
         self._part(public)
         for company, known in self._groups:
-            model = known.replica.model.copy()
+            model = known.replica.own_model()
             rate = self.agreement.settings.rule.learning_rate
             yield Sight(round, company, model, rate, known, heard)
             known.advance(heard, company[0], [messages[i] for i in public.get(company[0], ())])

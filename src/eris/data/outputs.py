@@ -28,7 +28,7 @@ def check_picture(name: str, path: Path) -> None:
 def check_file(name: str, path: Path, endings: Sequence[str] = ()) -> None:
     """Refuse a folder, another ending, and a place that cannot be written to."""
     *some, last = endings or ("",)
-    kinds = f" that ends in {', '.join(some)} or {last}" if some else ""
+    kinds = f" that ends in {', '.join(some)}{' or ' if some else ''}{last}" if endings else ""
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "a device"
         raise InvalidSetting(name, str(path), f"a file{kinds}, not {what}")

@@ -37,7 +37,6 @@ from eris.core.errors import InvalidSetting, PrivacyWarning, one_of
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
 from eris.experiments.audits.auditing import kept_tables
-from eris.experiments.audits.files import flat_model
 from eris.experiments.audits.mapping_tables import MappingRow, shown_mappings
 from eris.experiments.audits.programs import asked, told
 from eris.experiments.audits.report import write
@@ -47,6 +46,7 @@ from eris.experiments.runs.recipe import DataRecipe
 from eris.experiments.runs.store import runs_root
 from eris.federation import Federation
 from eris.methods.enccluster import EncCluster
+from eris.model_file import read_model
 from eris.models import MODELS, create
 from eris.models.seeding import seeded
 from eris.protocol.enccluster.coding import MOST_RANGE
@@ -155,7 +155,7 @@ class AttackSettings:
     def start(self, world: TrainedWorld) -> Vector:
         """The model that everyone starts from."""
         if self.initial:
-            return flat_model(Path(self.initial))
+            return read_model(Path(self.initial), "--initial")
         return flatten(network(world, self.seed))
 
     def path(self, world: TrainedWorld, cell: TrainedCell) -> Path:

@@ -11,9 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 from torch import nn
 from torch.nn import functional
 
@@ -132,7 +129,7 @@ def load(path: Path) -> Transcript:
 
 def check_outputs(figures: Path, pictures: Path) -> None:
     """Refuse places where the audit could not be written, and a file that is not an audit's."""
-    check_file("--json", figures)
+    check_file("--out", figures)
     check_folder("--pictures", pictures)
     if not figures.exists():
         return
@@ -143,7 +140,7 @@ def check_outputs(figures: Path, pictures: Path) -> None:
         replaceable = figures.stat().st_size == 0
     if not replaceable:
         expected = "a new file, or the figures of an earlier audit: another is not written over"
-        raise InvalidSetting("--json", str(figures), expected)
+        raise InvalidSetting("--out", str(figures), expected)
 
 
 # -- whose view it is -------------------------------------------------------------------------
@@ -248,18 +245,6 @@ def loss_of(where: str | None, folders: Sequence[Path]) -> Loss:
     if where is None:
         return functional.cross_entropy
     return named_function("--loss", where, folders)
-
-
-def flat_model(path: Path) -> Vector:
-    """A model as this package writes it: safetensors with one flat float32 tensor ``model``."""
-    try:
-        found = load_file(path).get("model")
-    except (SafetensorError, OSError, ValueError) as broken:
-        raise InvalidSetting("--initial", str(path), f"safetensors ({broken})") from broken
-    if found is None or found.ndim != 1 or found.dtype != np.float32:
-        expected = "safetensors with one flat float32 tensor `model`"
-        raise InvalidSetting("--initial", str(path), expected)
-    return np.ascontiguousarray(found)
 
 
 # -- subjects ---------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def opened_rounds(
     )
     engine, reader = Stations([cohort]), agreement.coding.reader()
     for round in range(1, rounds + 1):
-        model = cohort.replica.model.copy()
+        model = cohort.replica.own_model()
         said = [record.message for record in engine.run_round(round).records]
         results = [one for one in said if isinstance(one, Result) and one.header.round == round]
         yield OpenedRound(round, model, *reader.sums(round, results))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -86,6 +86,21 @@ class Demonstrated:
     def good(self) -> bool:
         """Whether all nodes trained to the end, to one model, and to the central one."""
         return self.outcome.finished and self.outcome.equal and self.central
+
+    def document(self) -> dict[str, Any]:
+        """All of it as plain values, for programs."""
+        outage, again = self.outage, self.replayed
+        return {
+            **self.outcome.document(),
+            "killed": {"node": outage.name, "round": outage.round},
+            "central": {
+                "same_model": self.central,
+                "results": again.results,
+                "differ": len(again.mismatches),
+                "fedavg": dict(self.reference),
+            },
+            "masked": None if self.masked is None else asdict(self.masked),
+        }
 
 
 @dataclass(frozen=True)

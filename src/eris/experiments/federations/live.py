@@ -122,7 +122,7 @@ class Board:
             row.round = min(note["round"], self.rounds)
         elif row.phase in (STARTING, DOWN) and event in ("result", "snapshot"):
             row.phase = "catching up"
-        if event == "finished":
+        if event in ("evaluated", "finished"):
             row.metrics = note["metrics"]
         if event in ("trained", "training failed", "finished"):
             row.problem = note.get("error") or note.get("problem", "")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -98,6 +99,21 @@ class FederationOutcome:
             return f"[bold green]yes[/] (SHA-256 {next(iter(self.models.values()))[:16]}…)"
         found = (f"{name} {self.models.get(name, 'none')[:16]}" for name in self.board.rows)
         return f"[bold red]NO[/] ({', '.join(found)})"
+
+    def document(self) -> dict[str, Any]:
+        """All of it as plain values, for programs."""
+        rows = self.board.rows.items()
+        nodes = {
+            name: {
+                **asdict(Figures.of(self.board, name)),
+                "metrics": dict(row.metrics),
+                "model": self.models.get(name),
+            }
+            for name, row in rows
+        }
+        same = None if self.gossips else self.equal
+        return {"finished": self.finished, "same_model": same, "problems": self.problems,
+                "nodes": nodes}  # fmt: skip
 
     def nodes(self) -> Table:
         """A row a node."""

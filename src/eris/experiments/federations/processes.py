@@ -23,8 +23,13 @@ from eris.data import ImageData, fetch, iid, load_mnist
 from eris.data.outputs import check_folder
 from eris.experiments.runs import marks
 from eris.methods.eris import ERIS
+from eris.methods.registry import create
+from eris.methods.sefl import SEFL
+from eris.model_file import read_model
+from eris.protocol.enccluster.paillier import PaillierPair
+from eris.protocol.gossip.peer import GossipSettings
 from eris.protocol.secure.noise_terms import check_batches
-from eris.runtimes.grpc import journal, storage
+from eris.runtimes.grpc import clients_key, journal, storage
 from eris.runtimes.grpc.addresses import LOOPBACK, endpoint
 from eris.runtimes.grpc.authority import write_ledger
 from eris.runtimes.grpc.sections import OF_ERIS, FederationTable
@@ -76,6 +81,7 @@ class LocalFederation:
         check_place(self.folder)
         authority, host = self.folder / "ca", self.names[0]
         create_authority(authority, "local")
+        values, key = _with_key(values)
         for name in self.names:
             place = self.folder / name
             issue(authority, name, hosts=[self.addresses[name]], out=place)
@@ -92,6 +98,9 @@ class LocalFederation:
                 else:
                     chosen["membership.directory"] = f"{self.addresses[host]}:{self.ports[host]}"
                     chosen["membership.directory_name"] = host
+            if key is not None and chosen.get("node.client", True):
+                chosen["tls.clients_key"] = clients_key.CLIENTS_KEY
+                clients_key.write(place / clients_key.CLIENTS_KEY, key)
             text = NodeSettings.template(name, chosen)
             (place / "node.toml").write_text(text, encoding="utf-8")
             (place / "state").mkdir()
@@ -181,8 +190,8 @@ class LocalFederation:
 
     def model(self, name: str) -> Vector | None:
         """The model that a node ended with."""
-        found = storage.load(self.folder / name / "state" / storage.MODEL)
-        return None if found is None else found[0]["model"]
+        path = self.folder / name / "state" / storage.MODEL
+        return read_model(path) if path.exists() else None
 
     def log(self, name: str, lines: int = 20) -> str:
         """The end of a node's log."""
@@ -225,7 +234,19 @@ def federation_values(
     return values | dict(method or {})
 
 
-METHOD = "federation.method"
+METHOD, OPTIONS = "federation.method", "federation.method_options"
+MANY = 1 << 20
+"""Coordinates of a model that is not too small for any method."""
+
+
+def _with_key(values: Mapping[str, Any]) -> tuple[Mapping[str, Any], PaillierPair | None]:
+    """Settings with the public half of a key that is made here, where clients have one in common;
+    and the key."""
+    options = dict(values.get(OPTIONS, {}))
+    if values.get(METHOD) != SEFL.name or "public_key" in options:
+        return values, None
+    key = clients_key.drawn(int(options.get("key_bits", SEFL.key_bits)))
+    return {**values, OPTIONS: options | {"public_key": clients_key.public_key(key)}}, key
 
 
 def method_values(method: str, given: Sequence[str]) -> dict[str, Any]:
@@ -243,7 +264,7 @@ def method_values(method: str, given: Sequence[str]) -> dict[str, Any]:
             raise InvalidSetting("--set", one, "KEY=VALUE")
         options[key.strip()] = parsed(text.strip())
     if method != ERIS.name:
-        return {METHOD: method, **({"federation.method_options": options} if options else {})}
+        return {METHOD: method, **({OPTIONS: options} if options else {})}
     for key in options:
         if key not in OF_ERIS:
             raise InvalidSetting("setting of eris", key, one_of(sorted(OF_ERIS), key))
@@ -252,11 +273,18 @@ def method_values(method: str, given: Sequence[str]) -> dict[str, Any]:
 
 def has_server(clients: int, method: Mapping[str, Any]) -> bool:
     """Whether a method of :func:`method_values` has one server; or why nodes cannot carry it."""
-    words = {key.removeprefix("federation."): value for key, value in method.items()}
     if METHOD not in method:
         return False
+    if method[METHOD] == SEFL.name:  # whose key is made with the folders
+        made = create(SEFL.name, **method.get(OPTIONS, {}))
+        return isinstance(made, SEFL) and made.compose(node_names(clients), [1] * clients).central
+    words = {key.removeprefix("federation."): value for key, value in method.items()}
     table = FederationTable(name="local", rounds=1, **words)
-    return table.gossip() is None and table.parts(clients).central
+    if (gossip := table.gossip()) is None:
+        return table.parts(clients).central
+    agreed = GossipSettings(MANY, max(2, clients), gossip.name, gossip.parameters)
+    gossip.members(agreed, os.urandom)  # refuses too few for its graph
+    return False
 
 
 def role_values(server: bool) -> dict[str, Any]:
@@ -305,11 +333,13 @@ def mnist_shares(
     iid(len(data.train_images), len(names), samples, seed)  # refuses more than there are
     say(f"{data.name} ({data.source})")
     shared = {"members": len(names), "samples": samples, "seed": seed, **options}
+    # Ten thousand test images a round and node would take longer than their training.
+    seldom = {"training.evaluate_every": 0}
     shares = {
-        name: {"training.options": {"member": member, **shared}}
+        name: {"training.options": {"member": member, **shared}, **seldom}
         for member, name in enumerate(names)
     }
-    return shares | {SERVER: {"training.options": shared}}
+    return shares | {SERVER: {"training.options": shared, **seldom}}
 
 
 def node_names(count: int) -> list[str]:

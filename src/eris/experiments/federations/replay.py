@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Any
 
@@ -22,13 +22,16 @@ import numpy as np
 
 from eris.core.combine import VALUE_BITS, FixedPoint
 from eris.core.errors import ErisError, InvalidSetting
-from eris.core.shift import difference
+from eris.core.shift import advance, difference
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
+from eris.protocol.authority.standing import Scheduled
 from eris.protocol.codec import DIGEST_BYTES
 from eris.protocol.enccluster.coding import EncryptingCoding
 from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.messages import Contribution, Payload, Result
+from eris.protocol.schemes import Dense, EncryptedEntries
+from eris.protocol.schemes.independent import IndependentCoding
 from eris.protocol.schemes.weights import moved
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
@@ -80,6 +83,13 @@ class _State:
     slots: tuple[Vector, ...]
     updates: int = 0
     closed: str = ""
+    own: Mapping[str, Vector] = field(default_factory=dict)
+    """Clients' own references, where they have any; 0 of one that is not here."""
+
+    def anew(self) -> _State:
+        """With references that begin again."""
+        assert self.reference is not None
+        return replace(self, reference=np.zeros_like(self.reference), own={})
 
     @property
     def digest(self) -> str:
@@ -146,13 +156,16 @@ class _Replay:
         journals: Journals,
         told: Told,
     ) -> None:
-        if settings.scheme.in_step or settings.plan.rotate:
+        if settings.plan.rotate:
             raise InvalidSetting("settings", settings.name, "what a node on a network can do")
         if settings.secure is not None:
             # In the clear, on the grid of the words.
             places = settings.secure.fraction_bits(settings.precision)
             grid = FixedPoint(2.0 ** (VALUE_BITS - places))
             settings = replace(settings, secure=None, precision=grid)
+        self._entries: EncryptedEntries | None = None
+        if isinstance(settings.scheme, EncryptedEntries):  # in the clear, what is kept
+            self._entries, settings = settings.scheme, replace(settings, scheme=Dense())
         self.settings, self.trainers, self._told = settings, trainers, told
         self.results = published(journals)
         self.agreement = _central(settings, _members(journals))
@@ -160,6 +173,8 @@ class _Replay:
         self.segments = self.agreement.segments(1)
         self.trainings = _trainings(journals)
         self._views = list(_notes(journals, "view"))
+        if settings.scheme.own_references:
+            self.agreement.schedule(self._scheduled())
         self.states = {(key, 0): self._start(segment) for key, segment in self.segments.items()}
         self.mismatches: list[str] = []
         self._updates: dict[tuple[str, int, Versions], LocalUpdate] = {}
@@ -187,6 +202,8 @@ class _Replay:
         before = self.states.get((result.key, result.previous))
         if before is None:
             return False
+        if self.agreement.coding.begins_anew(result.round, result.previous):
+            before = before.anew()
         made = None
         for made in islice(self._candidates(result, before), MOST_TRIALS):
             if made[0].digest == result.digest:
@@ -246,7 +263,8 @@ class _Replay:
         """The mean of the included clients' segments, and the server's step along it; and what
         each of them sent."""
         segment, coding, rule = self.segments[result.key], self.agreement.coding, self.settings.rule
-        header = self.agreement.header(len(self.agreement.view.clients), result.round, result.key)
+        server = len(self.agreement.view.members) - 1
+        header = self.agreement.header(server, result.round, result.key)
         if isinstance(coding, EncryptingCoding):
             payload, samples, steps, sent = self._opened(coding, result, before, updates)
         else:
@@ -257,7 +275,24 @@ class _Replay:
         direction, reference = coding.move(made, segment, before.reference)
         count = before.updates + 1
         model, slots = rule.step(before.model, direction, before.slots, count, steps / samples)
-        return _State(model, reference, tuple(slots), count, result.closed), sent
+        own = self._references(result, before, sent)
+        return _State(model, reference, tuple(slots), count, result.closed, own), sent
+
+    def _references(
+        self, result: Published, before: _State, sent: Mapping[str, Vector]
+    ) -> Mapping[str, Vector]:
+        """Where clients' own references are, after a result."""
+        coding, segment = self.agreement.coding, self.segments[result.key]
+        if not isinstance(coding, IndependentCoding):
+            return before.own
+        moved = dict(before.own)
+        for client, values in sent.items():
+            member, step = self.agreement.view.members.index(client), _zeros(segment)
+            at = coding.places(result.round, segment.key, member)
+            step[at] = values * coding.scale(result.round, member)
+            own = moved.get(client, _zeros(segment))
+            moved[client] = advance(own, step, coding.gamma(segment))
+        return moved
 
     def _collected(
         self, result: Published, before: _State, updates: Mapping[str, LocalUpdate]
@@ -316,8 +351,11 @@ class _Replay:
         if self.settings.rule.normalises_steps:
             vector = vector / np.float32(update.steps)
         piece = coding.pick(round, segment, member, segment.gather(vector))
-        if before.reference is not None:
-            piece = difference(piece, coding.pick(round, segment, member, before.reference))
+        reference = before.reference
+        if self.settings.scheme.own_references:
+            reference = before.own.get(client, _zeros(segment))
+        if reference is not None:
+            piece = difference(piece, coding.pick(round, segment, member, reference))
         payload = coding.encode(piece, segment, round, member)
         header = self.agreement.header(member, round, result.key)
         return Contribution(header, result.previous, update.samples, update.steps, payload)
@@ -329,6 +367,8 @@ class _Replay:
                 raise InvalidSetting("trainers", sorted(self.trainers), f"also one of {client}")
             made = self.trainers[client].update(self._model(versions), round)
             update = as_update(made, client, self.settings.n)
+            if self._entries is not None:
+                update = replace(update, vector=self._entries.kept(update.vector))
             entered = self.agreement.coding.enter(update.vector)
             self._updates[name] = replace(update, vector=entered)
         return self._updates[name]
@@ -351,6 +391,27 @@ class _Replay:
         reference = filled(0.0) if self.settings.scheme.shifted else None
         slots = tuple(filled(value) for value in self.settings.rule.initial)
         return _State(segment.gather(self.initial), reference, slots)
+
+    def _scheduled(self) -> list[Scheduled]:
+        """The views that members had, with the server as the owner of all."""
+        members = self.agreement.view.members
+        told = {int(note["epoch"]): note for note in self._views}
+        return [
+            Scheduled(
+                replace(
+                    self.agreement.view,
+                    clients=tuple(map(members.index, note["clients"])),
+                    samples=tuple(note["samples"]),
+                    epoch=epoch,
+                ),
+                int(note["from_round"]),
+            )
+            for epoch, note in sorted(told.items())
+        ]
+
+
+def _zeros(segment: Segment) -> Vector:
+    return np.zeros(segment.size, np.float32)
 
 
 # -- reading journals -----------------------------------------------------------------------------

@@ -6,12 +6,9 @@ Whatever is wrong with a recipe is found here, before a folder is made or a roun
 from __future__ import annotations
 
 import inspect
-import platform
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +16,35 @@ import numpy as np
 import torch
 from torch import nn
 
-from eris import __version__
 from eris.core.errors import InvalidSetting
-from eris.core.rules import RULES, ServerRule, server_rule
 from eris.core.vectors import Vector
 from eris.data.weights import Weights, load_minilm
 from eris.experiments.runs.holdings import Array, Holdings, Tokenise, holdings
 from eris.experiments.runs.own_model import OwnModel
 from eris.experiments.runs.own_model import create as create_model
 from eris.experiments.runs.own_model import entry as model_entry
+from eris.experiments.runs.prepared import (
+    ReadyRun,
+    method_of,
+    rule_of,
+    spelled_out,
+    writable,
+)
 from eris.experiments.runs.recipe import (
-    AgreementRecipe,
-    MethodRecipe,
     ModelRecipe,
     Recipe,
-    ServerRecipe,
 )
-from eris.federation import OF_THE_METHOD, Federation
-from eris.methods import registry
-from eris.methods.method import GossipMethod, Method
-from eris.methods.privacy import LocalPrivacy
+from eris.federation import Federation
 from eris.models import MODELS, ModelEntry
 from eris.protocol.schemes import Rotated
 from eris.protocol.settings import Settings, model_digest
-from eris.runtimes.faults import FaultPlan
 from eris.session import Session
-from eris.tables import check_settings, mapping
+from eris.tables import check_settings
 from eris.training.evaluation import evaluate, evaluate_ratings
 from eris.training.flat import layer_sizes
 from eris.training.population import Population, Trainers
 from eris.training.scaffold import ScaffoldTrainer, scaffold_initial, scaffold_model
-from eris.training.torch import flatten, single_threaded, torch_clients
+from eris.training.torch import flatten, torch_clients
 from eris.training.vectorised import TorchPopulation
 
 TEXTS = ("imdb",)
@@ -60,46 +55,15 @@ LIBRARIES = ("numpy", "torch", "safetensors", "protobuf", "numba")
 
 
 @dataclass(frozen=True, eq=False)
-class Assembly:
+class Assembly(ReadyRun):
     """A recipe and all that it needs to run."""
 
-    recipe: Recipe
-    """With every default spelled out."""
     samples: Holdings
     module: nn.Module
-    initial: Vector
-    federation: Federation
     weights: str | None = None
     """Where the weights came from that the model starts from, if it was trained before."""
     tokenise: Tokenise | None = None
     """How texts are read, where the samples are texts."""
-
-    @property
-    def clients(self) -> int:
-        """How many clients there are; they are the first members."""
-        return len(self.samples.parts)
-
-    @property
-    def faults(self) -> FaultPlan:
-        """What goes wrong, from its beginning."""
-        return FaultPlan(seed=self.recipe.seed, **mapping(self.recipe.faults))
-
-    @contextmanager
-    def training(self, *, record: bool = False) -> Iterator[Session]:
-        """The training at its start, on one thread: the same bits whatever the machine's cores.
-
-        Its messages are kept if the recipe or ``record`` says so.
-        """
-        recipe = self.recipe
-        with single_threaded():
-            training = self.federation.start(
-                recipe.training.rounds,
-                record=record or recipe.engine.record,
-                faults=self.faults,
-                engine=recipe.engine.name,
-            )
-            with closing(training):
-                yield training
 
     def evaluate(self, training: Session, *, nodes: bool = False) -> dict[str, float]:
         """How well the model does on the test samples, and on what clients held out.
@@ -136,14 +100,7 @@ class Assembly:
         """What ``run.json`` says of the ground the run stands on."""
         recipe, sizes = self.recipe, [len(part) for part in self.samples.parts]
         return {
-            "seed": recipe.seed,
-            "engine": recipe.engine.name,
-            "versions": {
-                "eris": __version__,
-                "python": platform.python_version(),
-                **{name: version(name) for name in LIBRARIES},
-            },
-            "machine": platform.machine(),
+            **self.ground(),
             "data": {
                 "name": recipe.data.name,
                 "source": self.samples.source,
@@ -170,9 +127,12 @@ class Assembly:
 
 def assemble(recipe: Recipe) -> Assembly:
     """Put a recipe together; names and settings first, for they are quickly checked."""
-    method = _method(recipe)
+    if recipe.trainer.name is not None:
+        expected = "none: only the trainer knows its data and model"
+        raise InvalidSetting("trainer", recipe.trainer.name, expected)
+    method = method_of(recipe)
     step = recipe.server.learning_rate or recipe.training.learning_rate
-    rule = _rule(recipe, step)
+    rule = rule_of(recipe, step)
     agreed = check_settings(Settings, recipe.agreement.settings, "agreement")
     _check_model(recipe)
     weights = _weights(recipe)
@@ -198,7 +158,7 @@ def assemble(recipe: Recipe) -> Assembly:
         **agreed,
     )
     _check_statistics(recipe, federation)
-    spelled_out = replace(
+    full = replace(
         recipe,
         data=replace(recipe.data.resolved(), clients=len(samples.parts)),
         training=recipe.training.resolved(),
@@ -207,12 +167,10 @@ def assemble(recipe: Recipe) -> Assembly:
             length if weights else None,
             _constructor_settings(entry) | dict(recipe.model.settings),
         ),
-        server=ServerRecipe(rule.name, step, _simple(rule, without={"learning_rate"})),
-        method=MethodRecipe(method.name, method_settings(method)),
-        agreement=AgreementRecipe(_agreed(federation)),
+        **spelled_out(federation),
     )
     source = None if weights is None else weights.source
-    return Assembly(spelled_out, samples, module, initial, federation, source, tokenise)
+    return Assembly(full, initial, federation, samples, module, source, tokenise)
 
 
 def _check_statistics(recipe: Recipe, federation: Federation) -> None:
@@ -237,32 +195,6 @@ def _check_model(recipe: Recipe) -> None:
     if asked.length is not None and recipe.data.name not in TEXTS:
         expected = f"none: {recipe.data.name} has no texts to cut"
         raise InvalidSetting("model.length", asked.length, expected)
-
-
-def _method(recipe: Recipe) -> Method | GossipMethod:
-    name, settings = recipe.method.name, recipe.method.settings
-    if name in registry.METHODS:
-        for owner in (registry.METHODS[name], LocalPrivacy):
-            settings = check_settings(owner, settings, "method")
-    return registry.create(name, **settings)
-
-
-def method_settings(method: Method | GossipMethod) -> dict[str, Any]:
-    """What makes a method again, every default spelled out.
-
-    >>> method_settings(registry.create("eris", epsilon=5.0))["epsilon"]
-    5.0
-    """
-    settings = _simple(method)
-    privacy = getattr(method, "privacy", None)
-    return settings if privacy is None else settings | _simple(privacy)
-
-
-def _rule(recipe: Recipe, step: float) -> ServerRule:
-    name, settings = recipe.server.rule, recipe.server.settings
-    if name in RULES:
-        settings = check_settings(RULES[name], settings, "server")
-    return server_rule(name, learning_rate=step, **settings)
 
 
 def _weights(recipe: Recipe) -> Weights | None:
@@ -356,21 +288,4 @@ def _constructor_settings(entry: ModelEntry) -> dict[str, Any]:
         for name, parameter in inspect.signature(entry.constructor).parameters.items()
         if parameter.default is not parameter.empty and name != "seed"
     }
-    return _writable({**defaults, **entry.settings})
-
-
-def _agreed(federation: Federation) -> dict[str, Any]:
-    if federation.agreement is None:  # nodes that gossip agree on nothing else
-        return {}
-    return _simple(federation.agreement.settings, without=OF_THE_METHOD | {"seed"})
-
-
-def _simple(settings: object, without: set[str] | frozenset[str] = frozenset()) -> dict[str, Any]:
-    """The fields of a dataclass of settings that TOML can hold."""
-    assert is_dataclass(settings)
-    found = {item.name: getattr(settings, item.name) for item in fields(settings) if item.init}
-    return _writable({name: value for name, value in found.items() if name not in without})
-
-
-def _writable(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in values.items() if isinstance(v, bool | int | float | str | tuple)}
+    return writable({**defaults, **entry.settings})

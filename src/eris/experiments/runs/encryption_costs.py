@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from rich.table import Table
-from safetensors.numpy import load_file
 
 from eris.core import fuse, huffman
 from eris.core.books import Books
@@ -30,6 +29,7 @@ from eris.experiments.audits.programs import asked, told
 from eris.experiments.figures import NOTHING, figure, say
 from eris.experiments.runs.printed import printed
 from eris.experiments.runs.store import MODEL, runs_root
+from eris.model_file import read_model
 from eris.models import create
 from eris.protocol.enccluster.content import content
 from eris.protocol.enccluster.encrypt import ClientScalars, encrypt, encrypt_each
@@ -210,7 +210,7 @@ def weights_of(settings: CostSettings) -> tuple[Vector, str]:
     root = runs_root(Path(settings.runs) if settings.runs else None)
     path = root / f"enccluster-cifar10-fedavg-{settings.seed}" / MODEL
     if path.is_file():
-        return load_file(path)["model"], f"ResNet-20 of {path.parent.name}"
+        return read_model(path), f"ResNet-20 of {path.parent.name}"
     made = flatten(create("resnet20", settings.seed))
     return made, f"ResNet-20 at its start, seed {settings.seed}"
 

@@ -31,10 +31,10 @@ def need(*libraries: str) -> None:
 
 def need_for(recipe: Recipe) -> None:
     """Refuse to begin a run without what its recipe needs."""
-    libraries = ["torch"]
+    libraries = ["torch"] if recipe.trainer.name is None else []
     if recipe.engine.name == "ray":
         libraries.append("ray")
-    if recipe.data.name == "digits" and recipe.data.path is None:
+    if libraries and recipe.data.name == "digits" and recipe.data.path is None:
         libraries.append("sklearn")
     if recipe.data.name == "imdb":
         libraries.append("transformers")

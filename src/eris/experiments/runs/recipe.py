@@ -125,6 +125,20 @@ class ModelRecipe(Table):
 
 
 @dataclass(frozen=True)
+class TrainerRecipe(Table):
+    """Your own training code in place of data, model and training; further keys are its options."""
+
+    title: ClassVar[str] = "trainer"
+    name: str | None = setting(
+        "Your own training: module:function, called with a client's name.",
+        None,
+        flag="trainer",
+        empty="data and model",
+    )
+    settings: Mapping[str, Any] = further()
+
+
+@dataclass(frozen=True)
 class TrainingRecipe(Table):
     """How long, and what a client does in a round."""
 
@@ -250,6 +264,7 @@ class Recipe(Table):
     seed: int = setting("Seed of everything random.", 0, within=AT_LEAST_0)
     data: DataRecipe = field(default_factory=DataRecipe)
     model: ModelRecipe = field(default_factory=ModelRecipe)
+    trainer: TrainerRecipe = field(default_factory=TrainerRecipe)
     training: TrainingRecipe = field(default_factory=TrainingRecipe)
     server: ServerRecipe = field(default_factory=ServerRecipe)
     method: MethodRecipe = field(default_factory=MethodRecipe)

@@ -69,8 +69,8 @@ class Summary:
         return cls(
             name=run.name,
             method=recipe.method.name,
-            data=recipe.data.name,
-            model=str(recipe.model.name),
+            data=recipe.trainer.name or recipe.data.name,
+            model="its own" if recipe.trainer.name else str(recipe.model.name),
             done=len(lines),
             asked=recipe.training.rounds,
             state="damaged" if run.damage() else run.state,
@@ -170,7 +170,7 @@ def side_by_side(runs: Sequence[Run]) -> tuple[Rows, Rows]:
     """Figures of runs, a row each; and the settings in which they differ."""
     summaries = [Summary.of(run) for run in runs]
     metrics = list(dict.fromkeys(name for one in summaries for name in one.metrics))
-    best = [_best(run) for run in runs]
+    best = [best_values(run) for run in runs]
     rows: Rows = [
         ("method", [one.method for one in summaries]),
         ("data", [one.data for one in summaries]),
@@ -251,7 +251,7 @@ def draw(runs: Sequence[Run], path: Path, metric: str | None = None) -> str:
     return metric
 
 
-def _best(run: Run) -> dict[str, tuple[float, int]]:
+def best_values(run: Run) -> dict[str, tuple[float, int]]:
     """The best value of every metric and its round."""
     best: dict[str, tuple[float, int]] = {}
     for line in run.rounds():

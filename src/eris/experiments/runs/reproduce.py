@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,22 @@ def table(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> Table:
             size(float(np.mean([outcome.received for outcome in found]))),
         )
     return shown
+
+
+def document(experiment: Experiment, runs: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+    """The same as plain values, for programs: every run of ours beside the paper's figure."""
+    rows = [
+        {
+            "label": row.label,
+            "paper": row.paper,
+            "runs": [{"name": run.name, **asdict(RunOutcome.of(run))} for run in runs[row.label]],
+        }
+        for row in experiment.rows
+        if row.label in runs
+    ]
+    unfinished = len(experiment.rows) - len(rows)
+    return {"experiment": experiment.name, "title": experiment.title, "rows": rows,
+            "unfinished": unfinished}  # fmt: skip
 
 
 def draw(experiment: Experiment, runs: Mapping[str, Sequence[Run]], path: Path) -> None:

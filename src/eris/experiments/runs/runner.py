@@ -22,18 +22,17 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save
 
 from eris.core.errors import InvalidSetting
 from eris.core.vectors import Vector
 from eris.data.outputs import check_folder
-from eris.experiments.runs.assembly import Assembly, assemble
 from eris.experiments.runs.checkpoint import (
     Checkpoint,
     RunDamaged,
     TranscriptParts,
     write_transcript,
 )
+from eris.experiments.runs.prepared import ReadyRun, prepare
 from eris.experiments.runs.progress import Progress
 from eris.experiments.runs.recipe import Recipe, differences
 from eris.experiments.runs.store import (
@@ -48,6 +47,7 @@ from eris.experiments.runs.store import (
     timestamp,
 )
 from eris.files import replace
+from eris.model_file import model_bytes
 from eris.protocol.view import View
 from eris.session import RoundRecord, Session, payers
 
@@ -64,10 +64,12 @@ def start(recipe: Recipe, root: Path, progress: Progress) -> Run:
         raise InvalidSetting("name", path.name, f"a new one: {path} is there and holds no run")
     # Before the data is read: a place that cannot be written to is an error at once.
     check_folder("--runs", root)
-    assembly = assemble(recipe)
-    run = Run.create(path, assembly.recipe, assembly.about())
-    with run.locked():
-        _carry_out(run, assembly, progress)
+    assembly = prepare(recipe)
+    # What cannot be trained is refused before there is a folder.
+    with assembly.training() as training:
+        run = Run.create(path, assembly.recipe, assembly.about())
+        with run.locked():
+            _carry_out(run, assembly, training, progress)
     return run
 
 
@@ -88,12 +90,13 @@ def resume(run: Run, progress: Progress, recipe: Recipe | None = None) -> Run:
             expected = f"one that is not {run.state}; to run its recipe again: `{run.again()}`"
             raise InvalidSetting("run", run.name, expected)
         found = run.last_checkpoint()
-        assembly = assemble(run.recipe if recipe is None else recipe)
+        assembly = prepare(run.recipe if recipe is None else recipe)
         if changed := differences(run.recipe, assembly.recipe):
             expected = f"its own recipe; what differs is {'; '.join(changed)}"
             raise InvalidSetting("run to resume", run.name, expected)
         check_same_ground(run, assembly.about())
-        _carry_out(run, assembly, progress, found)
+        with assembly.training() as training:
+            _carry_out(run, assembly, training, progress, found)
     return run
 
 
@@ -118,12 +121,13 @@ def _spread(about: Line) -> dict[str, Any]:
 
 
 def _carry_out(
-    run: Run, assembly: Assembly, progress: Progress, found: Checkpoint | None = None
-) -> None:
+    run: Run, assembly: ReadyRun, training: Session, progress: Progress,
+    found: Checkpoint | None = None,
+) -> None:  # fmt: skip
     """Train until the recipe's rounds are done or the process is asked to stop."""
     rounds = assembly.recipe.training.rounds
     parts = TranscriptParts(run.path / PARTS)
-    with assembly.training() as training, asked_to_stop() as stop:
+    with asked_to_stop() as stop:
         _restore(run, training, found, parts)
         run.note(state="running", ended=None, error=None, privacy=_spent(training))
         progress.begin(run.name, training.round, rounds)
@@ -135,7 +139,7 @@ def _carry_out(
                     _keep(run, assembly, training, parts)
                 progress.round(line)
             if training.round == rounds:
-                _finish(run, training)
+                _finish(run, assembly, training)
             else:
                 _keep(run, assembly, training, parts)
                 run.ended("interrupted")
@@ -158,7 +162,7 @@ def _restore(run: Run, training: Session, found: Checkpoint | None, parts: Trans
         training.transcript.records[:] = parts.load(training.round)
 
 
-def _one_round(run: Run, assembly: Assembly, training: Session) -> Line:
+def _one_round(run: Run, assembly: ReadyRun, training: Session) -> Line:
     """Train a round, evaluate if it is time to, and note both."""
     options = assembly.recipe.training
     before = time.perf_counter()
@@ -172,7 +176,7 @@ def _one_round(run: Run, assembly: Assembly, training: Session) -> Line:
     return line
 
 
-def _keep(run: Run, assembly: Assembly, training: Session, parts: TranscriptParts) -> None:
+def _keep(run: Run, assembly: ReadyRun, training: Session, parts: TranscriptParts) -> None:
     """Write a checkpoint, of what can have one."""
     # Faults in the middle of a round leave messages under way, which no checkpoint holds: such a
     # run starts over. So does one that was stopped before its first round.
@@ -197,12 +201,11 @@ def _spent(training: Session) -> Line | None:
     return found if budget.openers is None else found | {"epsilon of openers": budget.openers}
 
 
-def _finish(run: Run, training: Session) -> None:
+def _finish(run: Run, assembly: ReadyRun, training: Session) -> None:
     """Write the model and the transcript, and only then say so."""
     model = training.model
-    # One entry: the library writes several in any order, and the same run shall be the same file.
     about = json.dumps({"rounds": training.round, **_belongs_to(training)}, sort_keys=True)
-    replace(run.path / MODEL, [save({"model": model}, metadata={"eris": about})])
+    replace(run.path / MODEL, model_bytes(model, assembly.federation.layout, {"eris": about}))
     if training.transcript is not None:
         training.transcript.final_model = model.copy()
         write_transcript(training.transcript, run.path / TRANSCRIPT)
