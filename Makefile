@@ -16,8 +16,11 @@ OLDEST := $(VENV)/oldest
 export OMP_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 
-.PHONY: help setup demo test test-nodes test-browser test-processors check format proto fuzz faults soak soak-secure soak-encrypted soak-gossip kills kills-secure test-hosts test-large data bench \
-        bench-simulation bench-growth bench-network bench-secure bench-memory bench-audit bench-reconstruction bench-enccluster audits clean
+.PHONY: help setup first-time demo test test-processors check lint types doctests wheel docs format \
+        proto fuzz faults soak soak-secure soak-encrypted soak-gossip soak-references kills \
+        kills-secure kills-methods test-nodes test-large test-hosts test-browser data bench \
+        bench-simulation bench-growth bench-network bench-secure bench-planner bench-memory \
+        bench-reconstruction bench-audit bench-enccluster audits clean
 
 help: ## What can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,9 +31,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,crypto,web,dev]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[torch,sklearn,transformers,ray,audit,crypto,web,frames,tensorboard,mlflow,peft,docs,dev]'
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(OLDEST) protobuf==6.31.1 grpcio-tools==1.75.1
 	@touch $@
+
+first-time: ## From a clone to a trained federation, its audit and report, with the time of every step
+	$(PYTHON) src/eris/testing/first_time.py
 
 demo: setup ## Five nodes train MNIST over TLS; one is killed and comes back
 	$(BIN)/eris demo
@@ -46,12 +52,27 @@ test-processors: setup ## All tests as on processors with AVX2 and with SSE4 onl
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 \
 	    OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=nehalem $(SUITE)
 
-check: setup ## Lint, types, house rules, doctests
+check: lint types doctests docs ## Lint, types, house rules, doctests, the documentation site (side by side with -j2)
+
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(PYTEST) tests/test_tidy.py
-	$(PYTEST) --doctest-modules src tests/support
+
+types: setup
+	$(BIN)/mypy
+
+doctests: setup
+	$(PYTEST) --doctest-modules src tests/support docs/site/reference.py docs/site/check.py
+
+wheel: setup ## A wheel of the package, in dist
+	rm -rf build/lib build/bdist* dist/*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+docs: setup ## The documentation site, built strictly, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python docs/site/check.py build/site
 
 format: setup ## Put the code into shape
 	$(BIN)/ruff check --fix
@@ -78,15 +99,22 @@ soak-encrypted: setup ## The same with encrypted sums and members that lie about
 soak-gossip: setup ## The same where members gossip, for 20,000 faulted rounds
 	$(BIN)/python -m eris.testing.soak --gossip --rounds 20000
 
+soak-references: setup ## The same where clients have references of their own (SoteriaFL), for 5,000 faulted rounds
+	$(BIN)/python -m eris.testing.soak --references --rounds 5000
+
 kills: setup ## Real nodes, killed at random moments, over 30 runs
 	$(BIN)/python -m eris.testing.kills --runs 30
 
 kills-secure: setup ## The same with secure sums: an owner and a helper of six, over 30 runs
 	$(BIN)/python -m eris.testing.kills --secure --runs 30
 
+kills-methods: setup ## Every method on six real nodes, one killed and back, beside the simulator
+	$(BIN)/eris data fetch mnist
+	$(BIN)/python -m eris.testing.kill_methods --rounds 40
+
 test-nodes: setup ## The longest tests with real nodes, which `make test` leaves out
 	$(BIN)/eris data fetch mnist
-	$(PYTEST) -n 3 -m slow tests/e2e
+	$(PYTEST) -n 3 -m slow tests/e2e tests/cli
 
 test-large: setup ## Filters of ten million weights, which `make test` leaves out
 	$(PYTEST) -m slow tests/core
@@ -119,6 +147,9 @@ bench-network: setup ## Nodes on 100 Mbit/s links beside the limit and Flower (n
 
 bench-secure: setup ## Secure sums beside plain rounds, their limit and Flower's SecAgg+ (needs root; long)
 	$(BIN)/python benchmarks/secure.py
+
+bench-planner: setup ## Rounds that `eris plan` predicts beside rounds on shaped links (needs root)
+	$(BIN)/python benchmarks/planner.py
 
 bench-memory: setup ## What a node holds beyond the model's own vectors (needs 16 GB of memory)
 	$(BIN)/python benchmarks/memory.py
