@@ -35,7 +35,9 @@ def test_who_is_killed_between_its_ciphertext_and_its_share_is_named_and_comes_b
     }  # fmt: skip
     marker = tmp_path / "vanished"
     options = {VICTIM: {"vanishes": ROUND, "marker": str(marker)}}
-    with Nodes(tmp_path, 6, rounds=ROUNDS, values=values, options=options) as nodes:
+    # No owner: it would die by its own question first, and nobody would wait for its ciphertexts.
+    own = {VICTIM: {"node.aggregator": False}}
+    with Nodes(tmp_path, 6, rounds=ROUNDS, values=values, own=own, options=options) as nodes:
         nodes.lead(ROUND)
         nodes.begin()
         assert nodes.ends(VICTIM) == -signal.SIGKILL
