@@ -3,6 +3,7 @@ The methods run on encoded and decoded messages."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from eris.methods.method import GossipMethod
 from eris.methods.muffliato import Muffliato
 from eris.methods.qdpsgd import QDPSGD1
 from eris.methods.shatter import Shatter
+from eris.protocol.gossip.peer import GossipSettings
 from eris.testing.synthetic import assert_same_bits
 from support.gossip import (
     EXACT,
@@ -128,6 +130,33 @@ def test_muffliato_draws_noise_once_a_round_and_only_to_hide_a_step() -> None:
     twice = run.mean - first - once
     assert 0.1 < once.std() < 0.35  # 0.5/√6 = 0.2
     assert abs(np.corrcoef(once, twice)[0, 1]) < 0.5
+
+
+@pytest.mark.parametrize(
+    "method", [Muffliato(sigma=0.3, degree=3, noise_secret=5), QDPSGD1(sigma=0.3, noise_secret=5)]
+)
+def test_noise_of_real_members_is_from_their_own_bytes_and_never_twice_the_same(
+    method: Muffliato | QDPSGD1,
+) -> None:
+    settings = GossipSettings(N, NODES, method.name, method.parameters, seed=1, learning_rate=0.5)
+    asked: list[int] = []
+
+    def drawn(size: int) -> bytes:
+        asked.append(size)
+        return os.urandom(size)
+
+    made, start = method.members(settings, drawn), np.zeros(N, np.float32)
+    moved = []
+    for _ in range(2):
+        peer = made.build(0, start)
+        peer.begin(1, np.zeros(N, np.float32))
+        moved.append(peer.state()["model"])
+        assert 0.15 * 0.5 < moved[-1].std() < 0.6
+    assert asked == [32, 32]
+    assert not np.isin(moved[0], moved[1]).any()
+    simulated = method.nodes(settings).build(0, start)
+    simulated.begin(1, np.zeros(N, np.float32))
+    assert not np.isin(simulated.state()["model"], moved[0]).any()
 
 
 def test_q_dpsgd_mixes_what_the_quantiser_sends() -> None:

@@ -17,16 +17,24 @@ import math
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eris.core.errors import InvalidSetting, require
-from eris.core.streams import Stream
 from eris.core.vectors import Vector
 
 _PIECE = 1 << 16  # coordinates at a time, so that float64 copies stay in the cache
 _MARGIN = 1 - 2.0**-40  # more than float64 loses in a norm or a product, less than float32 resolves
 _FURTHEST = 40.0  # standard deviations; no float64 δ lies beyond
+
+
+class Draws(Protocol):
+    """Where noise comes from."""
+
+    def normal(self, start: int, count: int) -> NDArray[np.float64]:
+        """Standard normal draws ``start`` to ``start + count``; none is asked for twice."""
 
 
 def secret_seed() -> int:
@@ -71,15 +79,15 @@ def clip(vector: Vector, bound: float) -> tuple[Vector, float]:
     return clipped, norm
 
 
-def gaussian(vector: Vector, sigma: float, stream: Stream) -> Vector:
-    """The vector plus N(0, σ²) on every coordinate: draw i of ``stream`` on coordinate i.
+def gaussian(vector: Vector, sigma: float, source: Draws) -> Vector:
+    """The vector plus N(0, σ²) on every coordinate: draw i of ``source`` on coordinate i.
 
-    The noise is added in float64 and the sum rounded to float32. The same stream gives the same
-    noise, which is what a simulation wants. *For protection* three things are the caller's part:
-    ``stream.seed`` is a :func:`secret_seed` that never leaves the client (a seed the others know
-    lets them subtract the noise); no stream is used for two vectors (their difference would be
-    free of noise); and Philox under a 64-bit seed passes for random in every statistical test but
-    is not a cipher.
+    The noise is added in float64 and the sum rounded to float32. A stream gives the same noise
+    again, which is what a simulation wants; whoever knows its seed can subtract it. *For
+    protection* two things are the caller's part: the source is a cipher's
+    (:class:`eris.protocol.secure.noise.CipherDraws`), for Philox passes for random in every
+    statistical test but is none; and no source is used for two vectors, whose difference would be
+    free of noise.
 
     Nor is ε a statement about floating-point numbers. It holds for real-valued noise; the doubles
     a sampler can reach are unevenly spaced, and which sums occur can betray the value underneath
@@ -94,7 +102,7 @@ def gaussian(vector: Vector, sigma: float, stream: Stream) -> Vector:
     noisy = np.empty_like(vector)
     with np.errstate(over="ignore"):  # reported below, by name
         for piece in _pieces(len(vector)):
-            noise = stream.normal(piece.start, piece.stop - piece.start)
+            noise = source.normal(piece.start, piece.stop - piece.start)
             noisy[piece] = vector[piece] + sigma * noise
     if not np.isfinite(noisy).all():
         raise InvalidSetting("vector plus noise", "not finite", "values that float32 can hold")

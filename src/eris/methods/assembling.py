@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Self
 
 from eris.core.errors import InvalidSetting
 from eris.core.graphs import possible_degree
+from eris.core.noise import Draws
+from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.methods.method import GossipMethod
 from eris.protocol.gossip.mixing import Mixing, MixingPeer
 from eris.protocol.gossip.peer import GossipSettings, Nodes
+from eris.protocol.secure.noise import CipherDraws
 
 
 class MixingMethod(GossipMethod):
@@ -26,6 +30,16 @@ class MixingMethod(GossipMethod):
     def nodes(self, settings: GossipSettings) -> Nodes:
         """Nodes that send their models in every gossip step."""
         return Nodes(self.mixing(settings).steps, partial(self.neighbour, settings))
+
+    def members(self, settings: GossipSettings, draw: Callable[[int], bytes]) -> Nodes:
+        """Members whose noise is from a cipher, under a key of its own every time."""
+        mixing = self.mixing(settings)
+        if mixing.noise is not None:
+            noise = replace(mixing.noise, draws=lambda round, member: CipherDraws(draw(32)))
+            mixing = replace(mixing, noise=noise)
+        return Nodes(
+            mixing.steps, lambda member, initial: MixingPeer(settings, member, initial, mixing)
+        )
 
     def neighbour(self, settings: GossipSettings, member: int, initial: Vector) -> MixingPeer:
         """A node's machine, which can be moved by its messages as well."""
@@ -54,6 +68,16 @@ def simulated_secret(purpose: str, seed: int) -> int:
     """
     text = f"eris/secret/1/{purpose}/{seed}".encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "little")
+
+
+def repeatable(secret: int) -> Callable[[int, int], Draws]:
+    """A simulation's noise of a round and member, which whoever knows the secret can subtract.
+
+    >>> noise = repeatable(5)
+    >>> bool((noise(3, 0).normal(0, 4) == noise(3, 0).normal(0, 4)).all())
+    True
+    """
+    return partial(Stream, secret, "gossip-noise")
 
 
 def check_secret(name: str, value: int | None) -> None:

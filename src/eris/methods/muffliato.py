@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from eris.core.errors import require
 from eris.core.graphs import check_degree, regular_graph
-from eris.methods.assembling import RegularMixing, check_secret, simulated_secret
+from eris.methods.assembling import RegularMixing, check_secret, repeatable, simulated_secret
 from eris.protocol.gossip.mixing import Mixing, Noise
 from eris.protocol.gossip.peer import GossipSettings
 
@@ -27,11 +27,11 @@ class Muffliato(RegularMixing):
     ended in NaN, and with 0.1 it did not converge (section 3.1). ``degree`` is that of the graph of
     each of the ``steps`` gossip steps of a round.
 
-    ``noise_secret`` names the streams of the noise. By default it follows from the run's seed, so
-    that simulations repeat, and hides nothing from whoever knows that seed; in a deployment every
-    node draws its own from the operating system (:func:`eris.core.noise.secret_seed`). It is in no
-    message and not in the agreed settings. What ε a σ is worth depends on how far a model can
-    move with one person's data, which nothing here bounds: no ε is claimed.
+    ``noise_secret`` names the streams of a simulation's noise. By default it follows from the run's
+    seed, so that simulations repeat, and hides nothing from whoever knows that seed; a node's noise
+    is from a cipher under keys of the operating system, which are in no message. What ε a σ is
+    worth depends on how far a model can move with one person's data, which nothing here bounds: no
+    ε is claimed.
 
     >>> Muffliato(sigma=-1.0)
     Traceback (most recent call last):
@@ -62,4 +62,5 @@ class Muffliato(RegularMixing):
         secret = self.noise_secret
         if secret is None:
             secret = simulated_secret("muffliato-noise", settings.seed)
-        return Mixing(graph, steps=self.steps, noise=Noise(self.sigma, secret, on="model"))
+        noise = Noise(self.sigma, repeatable(secret), on="model")
+        return Mixing(graph, steps=self.steps, noise=noise)

@@ -14,7 +14,7 @@ from typing import ClassVar
 from eris.core.compress import UniformQuantiser
 from eris.core.errors import require
 from eris.core.graphs import connected_random_graph
-from eris.methods.assembling import MixingMethod, check_secret, simulated_secret
+from eris.methods.assembling import MixingMethod, check_secret, repeatable, simulated_secret
 from eris.protocol.gossip.mixing import Mixing, Noise
 from eris.protocol.gossip.peer import GossipSettings
 
@@ -24,9 +24,9 @@ class QDPSGD1(MixingMethod):
     """``sigma`` is the noise on every coordinate of the update, before it is applied; 0: none.
 
     ``pace`` is ε, how far a node moves towards its neighbours: quantised models are noisy, and a
-    smaller pace averages over more rounds. ``noise_secret`` names the streams of the noise and of
-    the quantiser's rounding; see :class:`~eris.methods.muffliato.Muffliato` for what keeps it
-    secret, and for why no privacy budget is claimed here.
+    smaller pace averages over more rounds. ``noise_secret`` names the streams of a simulation's
+    noise and of the quantiser's rounding; see :class:`~eris.methods.muffliato.Muffliato` for what
+    keeps noise secret, and for why no privacy budget is claimed here.
 
     >>> QDPSGD1(density=0)
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ class QDPSGD1(MixingMethod):
             secret = simulated_secret("q-dpsgd-1-noise", settings.seed)
         return Mixing(
             lambda round, step: graph,
-            noise=Noise(self.sigma, secret, on="update"),
+            noise=Noise(self.sigma, repeatable(secret), on="update"),
             quantiser=UniformQuantiser(self.bits),
             secret=secret,
             pace=self.pace,

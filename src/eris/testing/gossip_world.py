@@ -17,6 +17,7 @@ from eris.core.errors import ErisError
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.methods.ako import Ako
+from eris.methods.assembling import MixingMethod
 from eris.methods.dpsgd import DPSGD
 from eris.methods.epidemic import EpidemicLearning
 from eris.methods.method import GossipMethod
@@ -96,8 +97,11 @@ class GossipWorld(Realm[GossipMember]):
         return METHODS[self.shape.gossip].among(settings.nodes).nodes(settings)
 
     def members(self, host: int, settings: GossipSettings) -> Nodes:
-        """The machines that may fail; what they draw in secret is a stream here."""
+        """The machines that may fail; what they draw in secret is a stream here. Noise repeats, for
+        the witness computes it again."""
         method = METHODS[self.shape.gossip].among(settings.nodes)
+        if isinstance(method, MixingMethod):
+            return method.nodes(settings)
         return method.members(settings, partial(self._drawn, host))
 
     def _drawn(self, host: int, size: int) -> bytes:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from eris.core.errors import InvalidSetting
+from eris.core.noise import Draws
 from eris.training.gradients import Chosen, ClientGradients, StepGradient
-from eris.training.trainer import Draws, PerSampleNoise
+from eris.training.trainer import PerSampleNoise
 
 _MARGIN = 1 - 2.0**-40  # more than float64 loses in a norm or a product
 _PIECE = 1 << 24  # numbers in the per-sample gradients held at a time: 64 MiB

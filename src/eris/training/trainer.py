@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from eris.core.combine import MOST_SAMPLES
 from eris.core.errors import InvalidSetting
 from eris.core.exact_clip import Content
+from eris.core.noise import Draws
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.codec import MOST_STEPS
@@ -121,13 +122,6 @@ def _as_float32(given: object, client: str, n: int, notice: Callable[[str], None
     if values.dtype != np.float32:
         notice(f"update of {client} is {values.dtype}; it is cast to float32")
     return cast
-
-
-class Draws(Protocol):
-    """Where noise comes from."""
-
-    def normal(self, start: int, count: int) -> NDArray[np.float64]:
-        """Standard normal draws ``start`` to ``start + count``; none is asked for twice."""
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from scipy.stats import chi2
+from scipy.stats import chi2, kstest
 
 from eris.core.errors import InvalidSetting
 from eris.core.quantile import CELLS, OCTAVES, cell, load_table
 from eris.core.rounded_normal import exact_draw, rounded_normal
-from eris.protocol.secure.noise import NoiseKeys, content_digest, next_chain_key
+from eris.protocol.secure.noise import CipherDraws, NoiseKeys, content_digest, next_chain_key
 
 V: dict[str, Any] = json.loads(Path(__file__).with_name("noise_vectors.json").read_text())
 KEYS = NoiseKeys(
@@ -134,3 +134,12 @@ def test_a_cells_polynomial_is_the_quantile() -> None:
 def test_deviations_beyond_the_error_bounds_are_refused(std: float) -> None:
     with pytest.raises(InvalidSetting, match="expected ½ to 2⁴⁷"):
         rounded_normal(np.zeros(1, np.uint64), std, KEYS.blocks)
+
+
+def test_draws_are_normal_and_those_of_two_steps_have_nothing_in_common() -> None:
+    source = CipherDraws(b"k" * 32)
+    first, second = source.normal(0, 50_000), source.normal(50_000, 50_000)
+    for draws in (first, second):
+        assert kstest(draws, "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.02
+    assert np.array_equal(first, CipherDraws(b"k" * 32).normal(0, 50_000))

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from eris.core.errors import InvalidSetting
 from eris.methods.privacy import LocalPrivacy
-from eris.runtimes.grpc.local_noise import CipherDraws, local_noise
+from eris.runtimes.grpc.local_noise import local_noise
 from eris.testing.fixed_rows import FixedRows
 from eris.testing.quadratic import Quadratic
-
-
-def test_draws_are_normal_and_those_of_two_steps_have_nothing_in_common() -> None:
-    source = CipherDraws(b"k" * 32)
-    first, second = source.normal(0, 50_000), source.normal(50_000, 50_000)
-    for draws in (first, second):
-        assert stats.kstest(draws, "norm").pvalue > 1e-3
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.02
-    assert np.array_equal(first, CipherDraws(b"k" * 32).normal(0, 50_000))
 
 
 def test_every_training_has_a_key_of_its_own_whatever_its_round() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from eris.core.shards import RandomPlan
+from eris.methods.muffliato import Muffliato
 from eris.protocol.authority.standing import Scheduled, Standing
 from eris.protocol.codec import Limits
 from eris.protocol.round.client import MOST_LEFT_OUT
@@ -14,7 +17,9 @@ from eris.protocol.round.roles import MOST_REFUSALS
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.runtimes.grpc.aggregating import AggregatingDriver
+from eris.runtimes.grpc.gossip import GossipDriver
 from eris.runtimes.grpc.health import Health
+from eris.runtimes.grpc.local_noise import SecretNoise
 from eris.runtimes.grpc.observe import StatusServer, shown
 from eris.testing import initial_model
 from eris.testing.quadratic import Quadratic
@@ -29,9 +34,9 @@ def member_of() -> Member:
     return Member(settings, standing, initial_model(24, 1), rounds=9)
 
 
-def driver_of(member: Member, health: Health, privacy: object = None) -> Any:
+def driver_of(member: Member, health: Health, privacy: object = None, noise: object = None) -> Any:
     transport: Any = SimpleNamespace(counters={})
-    learner, journal, noise = Quadratic("anna", n=24), SimpleNamespace(), None
+    learner, journal = Quadratic("anna", n=24), SimpleNamespace()
     beside: Any = journal, health, None, Limits(), None, privacy, noise
     return AggregatingDriver(member, learner, transport, *beside)
 
@@ -73,3 +78,27 @@ def test_under_noise_the_text_of_a_failure_is_not_shown() -> None:
         assert line in metrics
     _, _, without = StatusServer(":0", lambda: plain).answer("/metrics")
     assert b"epsilon" not in without
+
+
+def test_under_local_noise_nothing_is_told_of_data_either() -> None:
+    member, health = member_of(), Health()
+    member.start(0.0)
+    health.failed(3, "ValueError: patient 17 has no age")
+    health.evaluated = {"accuracy": 0.5}
+    noise = SecretNoise(clip=1.0, sigma=2.0)
+    noisy = shown(driver_of(member, health, noise=noise), name="anna", address="localhost:7400")
+    assert "patient" not in str(noisy)
+    assert noisy["evaluated"] == {}
+
+
+@pytest.mark.parametrize(("sigma", "told"), [(0.0, {"accuracy": 0.5}), (0.025, {})])
+def test_methods_with_noise_of_their_own_tell_nothing_of_the_model(
+    sigma: float, told: dict[str, float]
+) -> None:
+    method, health = Muffliato(sigma=sigma, degree=2), Health()
+    member: Any = SimpleNamespace(settings=SimpleNamespace(parameters=method.parameters))
+    health.evaluated = {"accuracy": 0.5}
+    transport: Any = SimpleNamespace(counters={})
+    journal: Any = SimpleNamespace()
+    driver = GossipDriver(member, Quadratic("anna"), transport, journal, health, None, Limits())
+    assert driver.evaluated() == told

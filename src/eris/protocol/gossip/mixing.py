@@ -16,7 +16,7 @@ from eris.core.compress import Encoding, Quantiser, decode_values, encode_values
 from eris.core.errors import ErisError
 from eris.core.graphs import Graph
 from eris.core.mixing import add_difference, settled
-from eris.core.noise import gaussian
+from eris.core.noise import Draws, gaussian
 from eris.core.streams import Stream
 from eris.core.vectors import Vector
 from eris.protocol.gossip.peer import (
@@ -38,16 +38,16 @@ from eris.protocol.settings import starting_model
 class Noise:
     """N(0, σ²) on every coordinate of the model or the update, once a round.
 
-    ``secret`` names the stream it is drawn from; who knows it can subtract the noise.
+    ``draws(round, member)`` is where it comes from.
     """
 
     sigma: float
-    secret: int
+    draws: Callable[[int, int], Draws]
     on: Literal["model", "update"]
 
     def onto(self, vector: Vector, round: int, member: int) -> Vector:
         """The vector with a member's noise of a round."""
-        return gaussian(vector, self.sigma, Stream(self.secret, "gossip-noise", round, member))
+        return gaussian(vector, self.sigma, self.draws(round, member))
 
 
 @dataclass(frozen=True)

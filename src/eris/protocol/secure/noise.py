@@ -25,6 +25,8 @@ from eris.protocol.secure.labels import derived, prf
 PIECE = 1 << 15
 """Draws at once: what they need stays in the cache."""
 _ZEROS = bytes(8 * PIECE)
+DRAW_PLACES = 40
+"""Binary places of a standard normal draw."""
 
 
 def content_digest(content: NDArray[np.int64], std: float, places: int, fine_bits: int) -> bytes:
@@ -72,6 +74,24 @@ class NoiseKeys:
                 drawn, std, self.blocks, held, fine_bits, first
             )
         return out
+
+
+@dataclass(frozen=True)
+class CipherDraws:
+    """Normal numbers from a key that nobody else has.
+
+    >>> key = bytes(32)
+    >>> CipherDraws(key).normal(0, 2).tolist() == CipherDraws(key).normal(0, 3).tolist()[:2]
+    True
+    """
+
+    key: bytes = field(repr=False)
+
+    def normal(self, start: int, count: int) -> NDArray[np.float64]:
+        """Standard normal draws; those from another ``start`` have a key of their own."""
+        keys = NoiseKeys.of(self.key, "local noise", start, b"")
+        drawn = keys.add(np.zeros(count, np.int64), math.ldexp(1.0, DRAW_PLACES), 0)
+        return np.ldexp(drawn.astype(np.float64), -DRAW_PLACES)
 
 
 def batch_coins(

@@ -7,7 +7,7 @@ has found as an owner and has helped to open; and of what noise has cost its own
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -260,16 +260,10 @@ class AggregatingDriver(Driver):
         """Which results are missing, in a line."""
         return self.member.ending.missing()
 
-    def problem(self, now: float) -> str:
-        """What is wrong with the training; under noise, that something is."""
-        problem = super().problem(now)
-        if problem and self.privacy is not None:
-            return "training has a problem; this node's log says which"  # it may tell of data
-        return problem
-
-    def evaluated(self) -> Mapping[str, float]:
-        """What the trainer last said of the model; under noise nothing, for it tells of data."""
-        return super().evaluated() if self.privacy is None and self.noise is None else {}
+    @property
+    def noisy(self) -> bool:
+        """Whether clients share noise, or this one adds its own."""
+        return self.privacy is not None or self.noise is not None
 
     def figures(self) -> dict[str, Any]:
         """Results, and what members are found or believed to do."""

@@ -351,13 +351,21 @@ class Driver(ABC):
         """What is missing in the model, in a line."""
         return ""
 
+    @property
+    def noisy(self) -> bool:
+        """Whether noise hides what its data says; then nothing else may tell of them."""
+        return False
+
     def problem(self, now: float) -> str:
         """What is wrong with the training at the moment, as it may be shown; nothing: empty."""
-        return self.health.problem(now)
+        problem = self.health.problem(now)
+        if problem and self.noisy:
+            return "training has a problem; this node's log says which"
+        return problem
 
     def evaluated(self) -> Mapping[str, float]:
         """What the trainer last said of the model, as it may be shown."""
-        return self.health.evaluated
+        return {} if self.noisy else self.health.evaluated
 
     @abstractmethod
     def figures(self) -> dict[str, Any]:

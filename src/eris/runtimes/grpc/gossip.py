@@ -74,6 +74,11 @@ class GossipDriver(Driver):
     member: GossipMember
     shares_mixed, shares_missed = 0, 0
 
+    @property
+    def noisy(self) -> bool:
+        """Whether the method adds noise to models or updates."""
+        return bool(dict(self.member.settings.parameters).get("sigma", 0))
+
     def figures(self) -> dict[str, Any]:
         """Shares, in place of results."""
         return {

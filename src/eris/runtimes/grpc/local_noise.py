@@ -9,38 +9,14 @@ the simulator; noise that clients share (:mod:`eris.protocol.secure.noise`) is e
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
 
 from eris.core.errors import InvalidSetting
+from eris.core.noise import Draws
 from eris.methods.privacy import LocalPrivacy
-from eris.protocol.secure.noise import NoiseKeys
-from eris.training.trainer import Draws, Learner, PerSampleNoise, PrivateTrainer
-
-PLACES = 40
-"""Binary places of a draw."""
-
-
-@dataclass(frozen=True)
-class CipherDraws:
-    """Normal numbers from a key that nobody else has.
-
-    >>> key = bytes(32)
-    >>> CipherDraws(key).normal(0, 2).tolist() == CipherDraws(key).normal(0, 3).tolist()[:2]
-    True
-    """
-
-    key: bytes = field(repr=False)
-
-    def normal(self, start: int, count: int) -> NDArray[np.float64]:
-        """Standard normal draws; those from another ``start`` have a key of their own."""
-        keys = NoiseKeys.of(self.key, "local noise", start, b"")
-        drawn = keys.add(np.zeros(count, np.int64), math.ldexp(1.0, PLACES), 0)
-        return np.ldexp(drawn.astype(np.float64), -PLACES)
+from eris.protocol.secure.noise import CipherDraws
+from eris.training.trainer import Learner, PerSampleNoise, PrivateTrainer
 
 
 @dataclass(frozen=True)
