@@ -7,6 +7,8 @@ drawn once a federation and known to all: it spreads, it hides nothing.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -67,8 +69,15 @@ class Rotation:
         found = np.empty((len(rows), len(places)), np.float32)
         for first in range(0, len(rows), SIDE_BY_SIDE):
             some = slice(first, first + SIDE_BY_SIDE)
-            _rotate_rows(found[some], places, rows[some], self._order, self._negative)
+            _rotate_rows(found[some], places, rows[some], self._places, self._negative)
         return found
+
+    @cached_property
+    def _places(self) -> NDArray[np.uint32]:
+        """Where each coordinate goes."""
+        places = np.empty(self.n, np.uint32)
+        places[self._order] = np.arange(self.n, dtype=np.uint32)
+        return places
 
     def back(self, y: Vector) -> Vector:
         """Rᵀ·y: n coordinates; what is on padded places is dropped."""
@@ -121,48 +130,42 @@ def _rotate_back(
 
 @compiled
 def _rotate_rows(
-    out: NDArray[np.float32], places: Indices, rows: NDArray[np.float32],
-    order: NDArray[np.uint32], negative: NDArray[np.uint64],
+    out: NDArray[np.float32], kept: Indices, rows: NDArray[np.float32],
+    places: NDArray[np.uint32], negative: NDArray[np.uint64],
 ) -> None:  # fmt: skip
     """The same for a few vectors at once, a lane each, of which only some places are kept."""
     count, n = rows.shape
-    lanes = np.zeros((n, SIDE_BY_SIDE), np.float32)
-    for start in range(0, n, BLOCK):
+    lanes = np.zeros((len(negative) * 64, SIDE_BY_SIDE), np.float32)
+    for at in range(n):
+        place = places[at]
+        bit = negative[place // 64] >> np.uint64(place % 64) & np.uint64(1)
+        sign = np.float32(1) - np.float32(2) * np.float32(bit)
+        into = lanes[place]
         for row in range(count):
-            for at in range(start, min(start + BLOCK, n)):
-                lanes[at, row] = rows[row, at]
-    block = np.empty(BLOCK * SIDE_BY_SIDE, np.float32)
-    kept = 0
-    for start in range(0, BLOCK * len(negative) // 4, BLOCK):
-        if kept == len(places) or places[kept] >= start + BLOCK:
+            into[row] = sign * rows[row, at]
+    found = 0
+    for start in range(0, len(lanes), BLOCK):
+        if found == len(kept) or kept[found] >= start + BLOCK:
             continue
-        for at in range(BLOCK):
-            place = start + at
-            into = block[at * SIDE_BY_SIDE : (at + 1) * SIDE_BY_SIDE]
-            if place >= n:
-                into[:] = 0
-                continue
-            bit = negative[place // 64] >> np.uint64(place % 64) & np.uint64(1)
-            sign = np.float32(1) - np.float32(2) * np.float32(bit)
-            values = lanes[order[place]]
-            for lane in range(SIDE_BY_SIDE):
-                into[lane] = sign * values[lane]
-        _butterflies_of_lanes(block)
-        while kept < len(places) and places[kept] < start + BLOCK:
-            first = (places[kept] - start) * SIDE_BY_SIDE
+        _butterflies_of_lanes(lanes[start : start + BLOCK].reshape(-1))
+        while found < len(kept) and kept[found] < start + BLOCK:
             for row in range(count):
-                out[row, kept] = block[first + row] * np.float32(0.0625)
-            kept += 1
+                out[row, found] = lanes[kept[found], row] * np.float32(0.0625)
+            found += 1
 
 
 @compiled
 def _butterflies_of_lanes(block: Vector) -> None:
-    """:func:`_butterflies` in every lane, not divided."""
+    """:func:`_butterflies` in every lane, not divided; two steps at a time."""
     reach = SIDE_BY_SIDE
     while reach < len(block):
-        for start in range(0, len(block), 2 * reach):
-            low, high = block[start : start + reach], block[start + reach : start + 2 * reach]
+        for start in range(0, len(block), 4 * reach):
+            a, b = block[start : start + reach], block[start + reach : start + 2 * reach]
+            later = block[start + 2 * reach : start + 4 * reach]
+            c, d = later[:reach], later[reach:]
             for at in range(reach):
-                a, b = low[at], high[at]
-                low[at], high[at] = a + b, a - b
-        reach *= 2
+                sum_ab, sum_cd = a[at] + b[at], c[at] + d[at]
+                gap_ab, gap_cd = a[at] - b[at], c[at] - d[at]
+                a[at], b[at] = sum_ab + sum_cd, gap_ab + gap_cd
+                c[at], d[at] = sum_ab - sum_cd, gap_ab - gap_cd
+        reach *= 4
