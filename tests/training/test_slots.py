@@ -95,21 +95,22 @@ def test_whole_gradients_are_summed_as_single_ones_by_autograd(
     model: Any, together: bool, clip: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(3)
-    found, position = gradients(model(), 70)
+    found, position = gradients(model(), 65)
     order = np.random.default_rng(1).permutation(len(position))
     whole = PerSampleClip(clip, PLACES, Arranged(order))
     ours = SlotGradients(found).clipped_sum(position, whole)
     slow = np.zeros(len(position))
-    for i in range(70):
+    for i in range(65):
         gradient = found.mean(position, torch.tensor([i]))[0].double().numpy()
         slow += gradient * min(1.0, clip / float(np.linalg.norm(gradient)))
     assert np.abs(ours * 2.0**-PLACES - slow[order]).max() <= 1e-6 * float(np.linalg.norm(slow))
     assert np.array_equal(ours, SlotGradients(found).clipped_sum(position, whole))
-    # One sample less is one sample's content less, to the last bit, and that is within the clip.
-    rest = ClientGradients(found.flat, found.inputs[:69], found.targets[:69], found.loss)
-    alone = ClientGradients(found.flat, found.inputs[69:], found.targets[69:], found.loss)
+    # One sample less is one sample's content less, to the last bit, and that is within the clip. It
+    # is the first of its pass here and there: on some machines a row's bits depend on its place.
+    rest = ClientGradients(found.flat, found.inputs[:64], found.targets[:64], found.loss)
+    alone = ClientGradients(found.flat, found.inputs[64:], found.targets[64:], found.loss)
     slots = SlotGradients(alone, 64)
-    moved = ours - SlotGradients(rest, 70).clipped_sum(position, whole)
+    moved = ours - SlotGradients(rest, 65).clipped_sum(position, whole)
     if together:
         assert np.array_equal(moved, slots.clipped_sum(position, whole))
     assert 0 < sum(int(a) ** 2 for a in moved) <= int(clip * 2**PLACES) ** 2
