@@ -94,6 +94,7 @@ def gaussian(vector: Vector, sigma: float, source: Draws) -> Vector:
     (Mironov 2012, shown for Laplace noise). Rounding the sum to float32 hides most of these low
     bits and is no proof. The noise also ends at about 8.3 σ, and drawing it is not constant-time.
 
+    >>> from eris.core.streams import Stream
     >>> gaussian(np.zeros(3, np.float32), 2.0, Stream(seed=1, purpose="noise")).dtype
     dtype('float32')
     """
