@@ -109,6 +109,15 @@ def test_messages_of_large_models_are_larger_where_every_member_owns_a_shard(
     assert few_own.segment_size == 1 << 14
 
 
+def test_words_of_secure_sums_are_counted_by_their_bytes(tmp_path: Path) -> None:
+    secure = '+secure_sums = "2 of 3"\nring_bytes = '
+    assert load(tmp_path, federation=f"{secure}8").agreement(10**8).segment_size == 1 << 15
+    narrow = load(tmp_path, federation=f"{secure}4\nvalue_range = 0.125").agreement(10**7)
+    assert narrow.segment_size == 10**7 // 5 // PIECES
+    wide = load(tmp_path, federation=f"{secure}8").agreement(10**7)
+    assert wide.segment_size == 10**7 // 5 // PIECES // 2
+
+
 REFUSED: list[tuple[dict[str, str], str]] = [
     ({"node": '+lisen = "x"'}, r"key in \[node\] is 'lisen'; .*did you mean 'listen'"),
     ({"training": "+rounds = 3"}, r"key in \[training\] is 'rounds'; .*belongs to \[federation\]"),

@@ -348,10 +348,12 @@ class NodeSettings(Table):
     def _segment_size(self, n: int) -> int | None:
         """Coordinates of a segment: a message of 64 KiB, so that owners publish while clients send.
 
-        Where every member owns a shard, a message is up to four times as large if that is still a
-        fortieth of a shard: all links carry results then, and fewer messages cost less. Where few
-        own, everyone waits for their links, and small messages arrive in step. A scheme that has
-        segments of its own has none to say.
+        Where every member owns a shard, a message is up to four times as large if that is still the
+        size of a fortieth of a shard's values: all links carry results then, and fewer messages
+        cost less. Words of secure sums are wider than values, and a segment of them is shorter, for
+        large messages keep a link's other streams waiting. Where few own, everyone waits for their
+        links, and small messages arrive in step. A scheme that has segments of its own has none to
+        say.
         """
         scheme, shards = self.parts.scheme, self.parts.plan.shards
         if scheme.whole_shards:
@@ -361,7 +363,9 @@ class NodeSettings(Table):
         shard, kept = -(-n // shards), self.federation.kept_fraction or 1
         values = MESSAGE_VALUES
         if shards >= self.start_with:
-            values = min(max(values, math.ceil(shard * kept / PIECES)), 4 * MESSAGE_VALUES)
+            wide = 1.0 if self.secure is None else self.secure.ring_bytes / scheme.value_bytes
+            most = 4 * MESSAGE_VALUES / wide
+            values = math.ceil(min(max(values, shard * kept / PIECES / wide), most))
         return min(segment_length(shard, None), math.ceil(values / kept))
 
     def charter(self, agreed: Agreed) -> str:
