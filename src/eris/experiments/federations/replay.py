@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from eris.core.combine import VALUE_BITS, FixedPoint
-from eris.core.errors import ErisError, InvalidSetting
+from eris.core.errors import ErisError, InvalidSetting, RefusedContribution
 from eris.core.shift import advance, difference
 from eris.core.vectors import Vector
 from eris.protocol.agreement import Agreement, Key, Segment
@@ -32,7 +32,7 @@ from eris.protocol.enccluster.scale import CentroidScale
 from eris.protocol.messages import Contribution, Payload, Result
 from eris.protocol.schemes import Dense, EncryptedEntries
 from eris.protocol.schemes.independent import IndependentCoding
-from eris.protocol.schemes.weights import moved
+from eris.protocol.schemes.weights import WeightCoding, moved
 from eris.protocol.settings import Settings
 from eris.protocol.view import View
 from eris.training.trainer import LocalUpdate, Trainer, as_update
@@ -245,7 +245,11 @@ class _Replay:
                 client: self._update(client, result.round, versions)
                 for client, versions in zip(result.included, chosen, strict=True)
             }
-            yield self._combined(result, before, updates)
+            try:
+                made = self._combined(result, before, updates)
+            except RefusedContribution:  # it did not come of these
+                continue
+            yield made
 
     def _based_on(self, client: str, round: int) -> list[Versions]:
         """What a client trained from in a round, the last first, as far as it is known here."""
@@ -356,6 +360,8 @@ class _Replay:
             reference = before.own.get(client, _zeros(segment))
         if reference is not None:
             piece = difference(piece, coding.pick(round, segment, member, reference))
+        if isinstance(coding, WeightCoding) and coding.of_weights:
+            piece = moved(before.model, piece, coding.rate)
         payload = coding.encode(piece, segment, round, member)
         header = self.agreement.header(member, round, result.key)
         return Contribution(header, result.previous, update.samples, update.steps, payload)
