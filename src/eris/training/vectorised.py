@@ -24,6 +24,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Literal, Unpack, cast
 
 import numpy as np
@@ -368,18 +369,20 @@ class TorchPopulation:
         if self._threads == 1:
             yield from map(train, groups)
             return
-        before = torch.get_num_threads()
         waiting: deque[Future[list[Trainee]]] = deque()
-        try:
-            with ThreadPoolExecutor(self._threads, "eris-training") as workers:
-                for group in groups:
-                    waiting.append(workers.submit(train, group))
-                    if len(waiting) > self._threads:
-                        yield waiting.popleft().result()
-                while waiting:
+        # MKL has one number for the whole process: a pass that ends must not raise it for another.
+        with (
+            single_threaded(),
+            ThreadPoolExecutor(
+                self._threads, "eris-training", partial(torch.set_num_threads, 1)
+            ) as workers,
+        ):
+            for group in groups:
+                waiting.append(workers.submit(train, group))
+                if len(waiting) > self._threads:
                     yield waiting.popleft().result()
-        finally:
-            torch.set_num_threads(before)  # what threads started later begin with
+            while waiting:
+                yield waiting.popleft().result()
 
     # -- which way ----------------------------------------------------------------------------
 
