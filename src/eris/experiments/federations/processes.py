@@ -22,6 +22,7 @@ from eris.core.vectors import Vector
 from eris.data import ImageData, fetch, iid, load_mnist
 from eris.data.outputs import check_folder
 from eris.experiments.runs import marks
+from eris.methods.detrust import DeTrustFL
 from eris.methods.eris import ERIS
 from eris.methods.registry import create
 from eris.methods.sefl import SEFL
@@ -47,6 +48,12 @@ QUICK: Mapping[str, Any] = {
     "training.most_failures": 3,
 }
 """Times that suit nodes on one machine, where nothing takes long."""
+ENCRYPTING: Mapping[str, Any] = {
+    "membership.lease": 20.0,
+    "federation.close_after": 60.0,
+    "federation.catch_up_after": 75.0,
+}
+"""Other times for methods that encrypt a model weight by weight: all nodes of a machine at it."""
 LOCAL, SERVER = "eris local", "server"
 MNIST = "eris.experiments.federations.learners:mnist"
 """The trainer that needs no code of the user's."""
@@ -231,6 +238,8 @@ def federation_values(
         values["federation.secure_sums"] = usual_secure_sums(members)
         if kept != 1 and "federation.compressor" not in (method or {}):
             values["federation.kept_fraction"] = kept
+    elif (method or {})[METHOD] in (DeTrustFL.name, SEFL.name):
+        values |= ENCRYPTING
     return values | dict(method or {})
 
 
