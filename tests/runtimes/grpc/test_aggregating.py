@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from eris.core.rules import FedAdam
+from eris.protocol.authority.standing import Scheduled
 from eris.protocol.codec import Limits
 from eris.protocol.messages import CatchUp, Contribution, Outgoing, Refusal, Result
 from eris.protocol.round.member import Member
@@ -19,7 +20,7 @@ from eris.runtimes.grpc.journal import Journal, read
 from eris.runtimes.grpc.tls import Identity
 from eris.runtimes.grpc.transport import Transport
 from eris.testing.quadratic import Quadratic
-from support.members import NAMES, N, member, of_kind, train
+from support.members import NAMES, VIEW, N, member, of_kind, standing, train
 
 ANNA, BEN, CLEO = range(3)
 
@@ -92,3 +93,25 @@ def test_an_own_result_is_journalled_once_however_often_it_is_asked_for(
                 assert [one.message.header for one in of_kind(again, Result)] == [header]
                 driver._send(again)
     assert journalled(path) == [(1, [*header.key]) for header in own]
+
+
+def test_who_keeps_a_lease_does_not_wait_for_a_member_that_encrypts(
+    identities: dict[str, Identity], path: Path
+) -> None:
+    anna = member(ANNA)
+    anna.start(0.0)
+    later = [Scheduled(replace(VIEW, epoch=epoch), 10 * epoch) for epoch in (2, 3)]
+    with Journal(path) as journal:
+        driver = driver_of(anna, identities[NAMES[ANNA]], journal)
+        driver.slow = True
+
+        async def renewing() -> None:
+            async with driver.moving:  # as while it encrypts
+                for number in (1, 2):  # it would never return
+                    await driver.stand(standing(ANNA, Scheduled(VIEW, 1), *later[:number]))
+                assert anna.agreement.view.epoch == 1
+            await asyncio.gather(*driver._tasks)
+
+        asyncio.run(renewing())
+    assert anna.agreement.view.epoch == 3
+    assert [note["epoch"] for note in read(path) if note["event"] == "view"] == [2, 3]

@@ -49,7 +49,7 @@ QUICK: Mapping[str, Any] = {
 }
 """Times that suit nodes on one machine, where nothing takes long."""
 ENCRYPTING: Mapping[str, Any] = {
-    "membership.lease": 20.0,
+    "membership.lease": 15.0,
     "federation.close_after": 60.0,
     "federation.catch_up_after": 75.0,
 }

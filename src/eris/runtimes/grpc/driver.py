@@ -126,7 +126,14 @@ class Driver(ABC):
         self._after(await self._move(self.member.receive, message, source, self._now()))
 
     async def stand(self, standing: Standing) -> None:
-        """Take in what the authority says."""
+        """Take in what the authority says. Where moving the member takes long, whoever keeps the
+        lease does not wait for it: it is taken in once the member is free, in order."""
+        if self.slow and self.moving.locked():
+            self._spawn(self._stand(standing))
+        else:
+            await self._stand(standing)
+
+    async def _stand(self, standing: Standing) -> None:
         async with self.moving:
             epoch = self.member.agreement.view.epoch
             self._after(self.member.stand(standing, self._now()))
