@@ -1,7 +1,8 @@
 """Every method on six real nodes, one killed and back: ``python -m eris.testing.kill_methods``.
 
 Six clients, and a server where the method has one, train LeNet-5 on MNIST over mutual TLS on
-loopback. One client is killed (−9) in the middle of the run and started again. Then the simulator
+loopback. One client is killed (−9) early in the run and started again; the others' training waits
+until it has joined, for forty rounds take less time than to start a process. Then the simulator
 trains with the same settings, data and seed where nothing fails, for the accuracy; and where what
 the nodes did follows from their journals, every result is computed again from them, for the bits.
 
@@ -16,6 +17,7 @@ import json
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,12 +28,12 @@ from rich.console import Console
 
 from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
+from eris.core.vectors import Vector
 from eris.experiments.federations.learners import Mnist, mnist
 from eris.experiments.federations.live import LiveWatch
 from eris.experiments.federations.outcome import FederationOutcome
 from eris.experiments.federations.processes import (
     METHOD,
-    MNIST,
     OPTIONS,
     SERVER,
     LocalFederation,
@@ -47,6 +49,7 @@ from eris.methods.method import GossipMethod
 from eris.methods.registry import METHODS, create
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc.settings import usual_secure_sums
+from eris.training.trainer import LocalUpdate
 
 NODES, SAMPLES, RATE, KEPT = 6, 500, 0.05, 0.1
 POINTS = 0.02
@@ -65,6 +68,33 @@ SECURE = {"eris", "grid"}
 DRAWN = {"fedavg-ldp", "grid", "priprune"}
 """Aggregating methods whose bits are not computed again from journals: secret noise, rounding at
 random, a client's state."""
+
+
+LEASH, LOOK_EVERY = "leash", 0.02
+AHEAD = 6
+"""Rounds that the others train at most while one is away."""
+TRAINER = "eris.testing.kill_methods:leashed"
+
+
+class Leashed:
+    """MNIST on a leash: training of a round waits until the number in a file is as large."""
+
+    def __init__(self, learner: Mnist, leash: Path) -> None:
+        self._learner, self._leash = learner, leash
+
+    def update(self, parameters: Vector, round: int) -> LocalUpdate:
+        """As the learner does, once it may."""
+        while int(self._leash.read_text()) < round:
+            time.sleep(LOOK_EVERY)
+        return self._learner.update(parameters, round)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._learner, name)
+
+
+def leashed(name: str, *, leash: str, **options: Any) -> Leashed:
+    """What the nodes train with."""
+    return Leashed(mnist(name, **options), Path(leash))
 
 
 @dataclass(frozen=True)
@@ -104,12 +134,15 @@ def survive(method: str, rounds: int, seed: int, folder: Path) -> Survived:
     options = OF.get(method, {})
     chosen: dict[str, Any] = {} if method == "eris" else {METHOD: method, OPTIONS: options}
     names, clients = node_names(NODES), node_names(NODES)
-    own = mnist_shares(clients, SAMPLES, seed, lambda line: None)
+    early = max(2, rounds // 10)
+    leash = folder.with_suffix(f".{LEASH}")
+    leash.write_text(str(early + AHEAD))
+    own = mnist_shares(clients, SAMPLES, seed, lambda line: None, leash=str(leash))
     if has_server(NODES, chosen):
         names = [*clients, SERVER]
         own = {name: own[name] | role_values(name == SERVER) for name in names}
     values = federation_values(
-        NODES, rounds=rounds, kept=KEPT, learning_rate=RATE, seed=seed, trainer=MNIST,
+        NODES, rounds=rounds, kept=KEPT, learning_rate=RATE, seed=seed, trainer=TRAINER,
         method=chosen,
     )  # fmt: skip
     federation, victim = LocalFederation(folder, names, values, own), clients[1]
@@ -117,23 +150,32 @@ def survive(method: str, rounds: int, seed: int, folder: Path) -> Survived:
         board = watch.board
         for name in names:
             federation.start(name)
-        watch.follow(lambda: board.rows[victim].round >= max(2, rounds // 4), 0.05)
+        watch.follow(lambda: board.rows[victim].round >= early, 0.05)
         federation.kill(victim)
         killed_in = board.rows[victim].round
         watch.follow(lambda: board.round > killed_in + 1)
         lived = len(federation.journal(victim))
         federation.start(victim)
+        watch.follow(
+            lambda: any(n["event"] == "view" for n in federation.journal(victim)[lived:]), 0.05
+        )
+        leash.write_text(str(rounds))
         watch.follow(watch.over)
     outcome = FederationOutcome.of(federation, rounds)
     again = outcome.journals[victim][lived:]
     back_in = next((note["round"] for note in again if note["event"] == "trained"), 0)
-    learners = {name: mnist(name, **federation.settings(name).training.options) for name in clients}
+    learners = {name: mnist(name, **_unleashed(federation, name)) for name in clients}
     found = [row.metrics.get("accuracy", 0.0) for row in outcome.board.rows.values()]
     return Survived(
         method, options, rounds, seed, victim, killed_in, back_in, float(np.mean(found)),
         simulated(method, rounds, seed, list(learners.values())), outcome.finished,
         bits(federation, outcome, learners),
     )  # fmt: skip
+
+
+def _unleashed(federation: LocalFederation, name: str) -> dict[str, Any]:
+    options = federation.settings(name).training.options
+    return {key: value for key, value in options.items() if key != LEASH}
 
 
 def simulated(method: str, rounds: int, seed: int, learners: Sequence[Mnist]) -> float:
