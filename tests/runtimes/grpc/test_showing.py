@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from eris.protocol.view import View
 from eris.runtimes.grpc.aggregating import AggregatingDriver
 from eris.runtimes.grpc.gossip import GossipDriver
 from eris.runtimes.grpc.health import Health
+from eris.runtimes.grpc.journal import Journal, read
 from eris.runtimes.grpc.local_noise import SecretNoise
 from eris.runtimes.grpc.observe import StatusServer, shown
 from eris.testing import initial_model
@@ -102,3 +104,17 @@ def test_methods_with_noise_of_their_own_tell_nothing_of_the_model(
     journal: Any = SimpleNamespace()
     driver = GossipDriver(member, Quadratic("anna"), transport, journal, health, None, Limits())
     assert driver.evaluated() == told
+
+
+@pytest.mark.parametrize(("begun", "behind"), [(40, False), (4, True), (0, True)])
+def test_who_comes_back_when_the_others_are_through_is_told_that_its_model_is_behind(
+    begun: int, behind: bool, tmp_path: Path
+) -> None:
+    member: Any = SimpleNamespace(finished=True, begun=begun, rounds=40)
+    transport: Any = SimpleNamespace(counters={})
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        driver = GossipDriver(member, Quadratic("a"), transport, journal, Health(), None, Limits())
+        for _ in range(2):
+            driver._entered(past=39)
+    said = [note for note in read(tmp_path / "journal.jsonl") if note["event"] == "model is behind"]
+    assert [note["last_round"] for note in said] == [begun] * behind

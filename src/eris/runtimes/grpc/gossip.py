@@ -6,6 +6,7 @@ their deadline, and those that came after it.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 from functools import partial
@@ -22,11 +23,13 @@ from eris.protocol.messages import Share
 from eris.runtimes.grpc.driver import Driver
 from eris.runtimes.grpc.health import Health
 from eris.runtimes.grpc.journal import Journal
+from eris.runtimes.grpc.logs import event
 from eris.runtimes.grpc.recorder import Recorder
 from eris.runtimes.grpc.settings import NodeSettings
 from eris.runtimes.grpc.transport import Transport
 from eris.training.trainer import Learner
 
+_log = logging.getLogger("eris.node")
 Around: TypeAlias = tuple[Learner, Transport, Journal, Health, Recorder | None, Limits]
 """What a driver moves a member with."""
 SIZE = 4096
@@ -97,4 +100,11 @@ class GossipDriver(Driver):
         return {"mixed": mixed, "missed": missed, **traffic}
 
     def _entered(self, past: int) -> list[int]:
-        return [self.member.begun]
+        member = self.member
+        if member.finished and member.begun < member.rounds and self._first("behind"):
+            # Nobody has its model: what it missed cannot be fetched.
+            why = "the others were through without this node"
+            told = {"last_round": member.begun, "rounds": member.rounds, "why": why}
+            event(_log, logging.WARNING, "model is behind", **told)
+            self.journal.write("model is behind", **told)
+        return [member.begun]
