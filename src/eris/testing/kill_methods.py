@@ -29,7 +29,7 @@ from rich.console import Console
 from eris.core.errors import InvalidSetting
 from eris.core.rules import server_rule
 from eris.core.vectors import Vector
-from eris.experiments.federations.learners import Mnist, mnist
+from eris.experiments.federations.learners import Mnist
 from eris.experiments.federations.live import LiveWatch
 from eris.experiments.federations.outcome import FederationOutcome
 from eris.experiments.federations.processes import (
@@ -49,9 +49,9 @@ from eris.methods.method import GossipMethod
 from eris.methods.registry import METHODS, create
 from eris.protocol.settings import model_digest
 from eris.runtimes.grpc.settings import usual_secure_sums
-from eris.training.trainer import LocalUpdate
+from eris.training.trainer import LocalUpdate, PerSampleNoise
 
-NODES, SAMPLES, RATE, KEPT = 6, 500, 0.05, 0.1
+NODES, SAMPLES, BATCH, RATE, KEPT = 6, 500, 25, 0.05, 0.1
 POINTS = 0.02
 """By which nodes may be below the simulator."""
 OF: dict[str, dict[str, Any]] = {
@@ -68,33 +68,39 @@ SECURE = {"eris", "grid"}
 DRAWN = {"fedavg-ldp", "grid", "priprune"}
 """Aggregating methods whose bits are not computed again from journals: secret noise, rounding at
 random, a client's state."""
-
-
 LEASH, LOOK_EVERY = "leash", 0.02
 AHEAD = 6
 """Rounds that the others train at most while one is away."""
 TRAINER = "eris.testing.kill_methods:leashed"
 
 
-class Leashed:
+class Leashed(Mnist):
     """MNIST on a leash: training of a round waits until the number in a file is as large."""
 
-    def __init__(self, learner: Mnist, leash: Path) -> None:
-        self._learner, self._leash = learner, leash
+    leash: Path
 
     def update(self, parameters: Vector, round: int) -> LocalUpdate:
-        """As the learner does, once it may."""
-        while int(self._leash.read_text()) < round:
+        """As without a leash, once it may."""
+        self._wait(round)
+        return super().update(parameters, round)
+
+    def private_update(self, parameters: Vector, round: int, noise: PerSampleNoise) -> LocalUpdate:
+        """As without a leash, once it may."""
+        self._wait(round)
+        return super().private_update(parameters, round, noise)
+
+    def _wait(self, round: int) -> None:
+        while int(self.leash.read_text()) < round:
             time.sleep(LOOK_EVERY)
-        return self._learner.update(parameters, round)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._learner, name)
 
 
-def leashed(name: str, *, leash: str, **options: Any) -> Leashed:
-    """What the nodes train with."""
-    return Leashed(mnist(name, **options), Path(leash))
+def leashed(
+    name: str, *, leash: str, members: int, samples: int, seed: int, member: int | None = None
+) -> Leashed:
+    """What the nodes train with, and the simulator, when the leash is long enough for all."""
+    learner = Leashed(member, members, samples, BATCH, RATE, seed)
+    learner.leash = Path(leash)
+    return learner
 
 
 @dataclass(frozen=True)
@@ -164,18 +170,14 @@ def survive(method: str, rounds: int, seed: int, folder: Path) -> Survived:
     outcome = FederationOutcome.of(federation, rounds)
     again = outcome.journals[victim][lived:]
     back_in = next((note["round"] for note in again if note["event"] == "trained"), 0)
-    learners = {name: mnist(name, **_unleashed(federation, name)) for name in clients}
+    given = {name: federation.settings(name).training.options for name in clients}
+    learners = {name: leashed(name, **options) for name, options in given.items()}
     found = [row.metrics.get("accuracy", 0.0) for row in outcome.board.rows.values()]
     return Survived(
         method, options, rounds, seed, victim, killed_in, back_in, float(np.mean(found)),
         simulated(method, rounds, seed, list(learners.values())), outcome.finished,
         bits(federation, outcome, learners),
     )  # fmt: skip
-
-
-def _unleashed(federation: LocalFederation, name: str) -> dict[str, Any]:
-    options = federation.settings(name).training.options
-    return {key: value for key, value in options.items() if key != LEASH}
 
 
 def simulated(method: str, rounds: int, seed: int, learners: Sequence[Mnist]) -> float:
